@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from tests.support.crossed import BATCHES, PROMPTS, planted, ttft_importances
 
-from bench.findings.factors.decided import correlations, importances, with_metrics
+from bench.findings.factors import correlations, importances, with_metrics
 from benchmarks.harness import Referee, print_table
 
 FIRST = {"TTFT (s)": {"batch size", "input length"}, "makespan (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}

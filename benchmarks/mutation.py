@@ -49,7 +49,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["findings/test_analysis", "study/test_precision", "parse/test_aggregate", "parse/test_drift"],
     ),
     "curves": (
-        [f"{_FINDINGS}/{name}.py" for name in ("regions", "factors/decided", "lengths")],
+        [f"{_FINDINGS}/{name}.py" for name in ("regions", "factors", "lengths")],
         ["findings/test_slo", "findings/test_decisions", "findings/test_regions", "findings/test_lengths", "findings/test_factors"],
     ),
     "words": (

@@ -192,7 +192,7 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     told = {"requests": 64, "goodput_requests_per_s": 1.51}
     rows = [{**steady_row(base, level, requests=54, rps=1.5), **told} for level in (1, 2)]
     curve = curves_of(study(rows, decision=decision))[0]
-    assert curve.sure.startswith("54 requests in 1 run were judged at 2 requests in flight.")
+    assert curve.evidence.startswith("54 requests in 1 run were judged at 2 requests in flight.")
     assert curve.point["goodput_rps"] == curve.point["usable_rps"] == 1.5
 
 

@@ -269,10 +269,13 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
     assert "They exceed TTFT P90 ≤ 1 s (measured: 1.01 s), though all runs together put the limit higher" in capacity.evidence(
         row
     )
-    assert capacity.missed_text(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (measured: 2.00004 s)"
+    assert (
+        capacity.it_misses(point(curve(summary, [0.5, 2.00004], levels=(1, 2))))
+        == "misses TTFT P99 ≤ 2 s (measured: 2.00004 s)"
+    )
     # A latency of seconds is given in seconds, also beside a limit of milliseconds.
     row = point(curve(summary, [0.1, 3.52], levels=(1, 2)), "ttft_p99=500ms")
-    assert capacity.missed_text(row) == "TTFT P99 ≤ 500 ms (measured: 3.52 s)"
+    assert capacity.it_misses(row) == "misses TTFT P99 ≤ 500 ms (measured: 3.52 s)"
 
 
 def test_where_no_load_misses_the_highest_one_is_named_first(summary):
@@ -297,11 +300,8 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
     assert (alone["kind"], alone["missed"][0]["close"], capacity.too_close(alone)) == ("below", True, True)
     assert capacity.sustains(alone) == "perhaps 8 requests in flight, the lowest load"
     assert capacity.first_miss(alone).startswith("at 8 requests in flight: too close to tell: E2E P95 ≤ 1 s is met")
-    assert margin_title(pl.DataFrame([alone]), slos) is None
-    titles = [
-        margin_title(pl.DataFrame([with_another] * n + [alone] * m), [*slos, *TTFT])
-        for n, m in ((1, 0), (2, 0), (3, 0), (2, 1))
-    ]
+    assert margin_title([alone], slos) is None
+    titles = [margin_title([with_another] * n + [alone] * m, [*slos, *TTFT]) for n, m in ((1, 0), (2, 0), (3, 0), (2, 1))]
     assert [title and title.partition(" first")[2] for title in titles] == [
         "",
         " on both curves",

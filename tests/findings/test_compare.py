@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.findings.comparison.answered import failures
-from bench.findings.comparison.compare import compare, compare_with_baseline, pair_up
+from bench.findings.comparison.compare import compare, compare_with_baseline, failures, pair_up
 from bench.findings.comparison.effects import ASSUMED_SPREAD
 from bench.findings.comparison.gate import regressions, unseen
 from bench.findings.comparison.words import difference_text, estimated_percent

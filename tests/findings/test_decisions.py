@@ -6,7 +6,7 @@ import pytest
 from bench.findings.advice import advice, front_end, pools
 from bench.findings.capacity.points import operating_points
 from bench.findings.ceilings import Server, ceilings
-from bench.findings.economics import Prices, best_points, economics
+from bench.findings.economics import best_points, economics, gpu_hour
 from bench.models.catalogue import accelerators, catalogue
 from bench.models.config_json import geometry_of_entry
 from bench.servers.deployment import Deployment
@@ -19,13 +19,15 @@ SLOS = [parse_slo("ttft_p99=1s")]
 
 
 def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
-    def hour(prices, launch=None, **columns):
+    def hour(prices, launch=None, device=None, **columns):
         told = {"levels": (1, 2)[: len(next(iter(columns.values())))], **columns, **({"launch": launch} if launch else {})}
-        return economics(frame(summary, {"a": told}), Prices(**prices)).to_dicts()
+        return economics(frame(summary, {"a": told}), Decision(**prices), device).to_dicts()
 
     power = {"throughput_tokens_per_s": [500.0, 2000.0], "gpu_power_mean_w": [None, 300.0]}
-    prices = {"gpu_hour": 2.0, "kwh": 0.5, "million_requests": 10.0, "million_tokens": 1.0, "power_w": 700.0}
-    low, high = hour(prices, {"tensor_parallel": 2}, **power)
+    a_token, energy = {"price_per_million_tokens": 1.0}, {"price_per_hour": 2.0, "energy_price_per_kwh": 0.5}
+    device = accelerators()["h100"].model_copy(update={"power_w": 700.0})
+    prices = {**energy, "cost_per_million_requests": 10.0, **a_token}
+    low, high = hour(prices, {"tensor_parallel": 2}, device, **power)
     assert low["fixed_per_h"] == 4.0  # two GPUs
     assert low["energy_per_h"] == pytest.approx(2 * 0.7 * 0.5, rel=1e-9)  # the board's, as nothing was measured
     assert high["energy_per_h"] == pytest.approx(0.3 * 0.5)  # measured, of all GPUs
@@ -36,33 +38,36 @@ def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
     # Every GPU of an instance is paid for, a machine without GPUs once, and an unknown number has no cost.
     speed = {"throughput_tokens_per_s": [1000.0]}
     parallel = {"tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4, "gpus": 8}
-    (row,) = hour({"gpu_hour": 2.0, "kwh": 0.5, "power_w": 700.0}, parallel, **speed)
+    (row,) = hour(energy, parallel, device, **speed)
     assert (row["fixed_per_h"], row["energy_per_h"]) == (16.0, pytest.approx(8 * 0.7 * 0.5))
     assert row["cost_per_million_tokens"] == pytest.approx((16.0 + 2.8) / 3.6)
-    (row,) = hour({"gpu_hour": 2.0, "million_tokens": 1.0}, {"gpus": None}, **speed)
+    (row,) = hour({"price_per_hour": 2.0, **a_token}, {"gpus": None}, **speed)
     assert (row["fixed_per_h"], row["cost_per_h"], row["profit_per_h"], row["cost_per_million_tokens"]) == (None,) * 4
-    (row,) = hour({"gpu_hour": 3.0}, {"device": "cpu", "tensor_parallel": 2, "gpus": 0}, **speed)
+    (row,) = hour({"price_per_hour": 3.0}, {"device": "cpu", "tensor_parallel": 2, "gpus": 0}, **speed)
     assert row["fixed_per_h"] == 3.0
     # Without a power or a price, energy and requests are free.
-    (row,) = hour({"gpu_hour": 2.0, "kwh": 0.5}, **speed)
+    (row,) = hour(energy, **speed)
     assert (row["energy_per_h"], row["requests_per_h"], row["cost_per_h"], row["revenue_per_h"]) == (0, 0, 2, None)
     assert (row["priced_tokens_per_s"], row["cost_per_million_tokens"]) == (1000, pytest.approx(2 / 3.6))
     # Costs are those of the window, and no hour is made of bursts.
     runs = frame(summary, {"a": {"levels": (1,), **speed, "steady_tokens_per_s": [2000.0]}})
-    token = Prices(gpu_hour=1.0, million_tokens=1.0)
-    assert economics(runs, token)["revenue_per_h"].to_list() == [pytest.approx(7.2)]
+    token = Decision(price_per_hour=1.0, **a_token), None
+    assert economics(runs, *token)["revenue_per_h"].to_list() == [pytest.approx(7.2)]
     burst = runs.with_columns(workload=pl.lit("burst"), arrival=pl.lit("burst"), steady_tokens_per_s=pl.lit(None, pl.Float64))
-    assert best_points(economics(pl.concat([runs, burst]), token))["workload"].to_list() == ["short"]
-    assert best_points(economics(burst, token))["priced_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
+    assert best_points(economics(pl.concat([runs, burst]), *token))["workload"].to_list() == ["short"]
+    assert best_points(economics(burst, *token))["priced_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
 
 
 def test_the_best_point_and_the_break_even(summary):
+    def best(runs, **prices):
+        return best_points(economics(runs, Decision(price_per_million_tokens=1.0, **prices), None))
+
     runs = frame(summary, {"a": {"levels": (1, 2, 4, 8), "throughput_tokens_per_s": [100.0, 400.0, 900.0, 600.0]}})
-    row = best_points(economics(runs, Prices(gpu_hour=1.0, million_tokens=1.0))).row(0, named=True)
+    row = best(runs, price_per_hour=1.0).row(0, named=True)
     assert (row["best_at"], row["break_even_at"]) == (4, 2)
     assert row["profit_per_h"] == pytest.approx(900 * 3600 / 1e6 - 1)
     assert row["break_even_tokens_per_s"] == pytest.approx(1e6 / 3600)  # 1 USD of tokens an hour
-    assert best_points(economics(runs, Prices(million_tokens=1.0))).is_empty()
+    assert best(runs).is_empty()
     # The best is that of the means of repeats. 100 tokens/s earn 0.36 USD an hour, the price of the GPU: level 1 earns its cost alone.
     curves = [
         {"levels": (1, 2, 4, 8), "throughput_tokens_per_s": speeds, "repeat": [i] * 4, "wrong_output_tokens": [0] * 4}
@@ -70,18 +75,16 @@ def test_the_best_point_and_the_break_even(summary):
     ]
     wrong = {"levels": (16,), "throughput_tokens_per_s": [9000.0], "wrong_output_tokens": [1]}
     runs = pl.concat([frame(summary, {"a": each}) for each in (*curves, wrong)], how="diagonal_relaxed")
-    row = best_points(economics(runs, Prices(gpu_hour=0.36, million_tokens=1.0))).row(0, named=True)
+    row = best(runs, price_per_hour=0.36).row(0, named=True)
     told = {"best_at": 2, "profit_per_h": 0.36, "priced_tokens_per_s": 200, "break_even_at": 1, "break_even_tokens_per_s": 100,
             "cost_per_million_tokens": 0.5}  # fmt: skip
     assert {name: row[name] for name in told} == pytest.approx(told)
-    dear = best_points(economics(runs, Prices(gpu_hour=9.0, million_tokens=1.0))).row(0, named=True)
+    dear = best(runs, price_per_hour=9.0).row(0, named=True)
     assert (dear["best_at"], dear["break_even_at"]) == (2, None)
     # Prices are the decisions before the devices.
     h100 = accelerators()["h100"]
-    prices = {"price_per_hour": 2.5, "energy_price_per_kwh": 0.3, "cost_per_million_requests": 4, "price_per_million_tokens": 5}
-    assert Prices.of(Decision(**prices), h100) == Prices(2.5, 0.3, 4, 5, h100.power_w)
-    assert Prices.of(Decision(), h100).gpu_hour == 10
-    assert Prices.of(Decision(), None) == Prices(None, 0.0, 0.0, None, None)
+    assert [gpu_hour(Decision(price_per_hour=price), h100) for price in (2.5, None)] == [2.5, 10]
+    assert gpu_hour(Decision(), None) is None
 
 
 def test_advice_needs_valid_runs_that_show_it(summary):

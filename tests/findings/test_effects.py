@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from bench.findings.comparison.answered import failures
+from bench.findings.comparison.compare import failures
 from bench.findings.comparison.effects import Noise, Ratio, effects, sessions_for
 from bench.findings.comparison.gate import blind, regressions, unseen
 from tests.support.planted import summary_rows

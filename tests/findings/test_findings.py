@@ -8,6 +8,7 @@ import polars as pl
 
 from bench.findings.answers import answers
 from bench.findings.capacity.curves import curves_of
+from bench.findings.causes import why
 from bench.findings.registry import load_figure
 from bench.findings.tables import Tables
 from bench.predict.calibration import Calibration
@@ -45,7 +46,7 @@ def test_the_fleet_and_the_cause_in_a_sentence(summary):
     # A burst has no fleet and says why.
     burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})
     found = curves_of(burst)[0]
-    assert (found.fleet, found.plan, found.measured) == (None, "", None)
+    assert (found.fleet, found.plan) == (None, "")
     # Nothing is claimed of a server that tells nothing.
     silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
@@ -54,8 +55,8 @@ def test_the_fleet_and_the_cause_in_a_sentence(summary):
     # What a higher load shows is not said to miss what the first one misses.
     (curve,) = curves_of(study(summary))
     assert curve.limit and curve.why.startswith("the KV cache is full")
-    other = replace(curve, limit=replace(curve.limit, level=5.0))
-    assert other.why.startswith("at 5 requests in flight, the KV cache is full")
+    other = why(replace(curve.limit, level=5.0), curve.point["missed_at"])
+    assert other.startswith("at 5 requests in flight, the KV cache is full")
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
@@ -79,7 +80,7 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     assert (curve.ends, curve.misses) == ("4 or more requests in flight", "none up to 4 requests in flight")
     # Of other SLOs it says nothing about C_max.
     curve, (search, *_) = with_search(slos=("TTFT P99 ≤ 2 s",))
-    assert (curve.sure, search.name) == ("400 requests in 1 run were judged at 2 requests in flight.", "searches")
+    assert (curve.evidence, search.name) == ("400 requests in 1 run were judged at 2 requests in flight.", "searches")
 
 
 def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):

@@ -12,7 +12,6 @@ from bench.findings.analysis import Analysis, write_analysis
 from bench.findings.sizing import (
     Limits,
     OperatingPoint,
-    fleet,
     gpus_of,
     is_machine,
     limits,
@@ -29,12 +28,10 @@ from tests.support.planted import frame, short_row, steady_row, summary_row, sum
 
 
 def test_a_fleets_instances_gpus_and_queue_by_the_documents_examples():
-    found = fleet(OperatingPoint(usable_rps=12, gpus=4, c_max=48), 120, safety=1.3)
-    assert (found.instances, found.gpus) == (10, 52)
-    assert found.utilisation == pytest.approx(10 / 13)  # within the 60 to 80 % that are wanted
-    assert (
-        fleet(OperatingPoint(usable_rps=12, gpus=4), 84, safety=1.3).gpus == 40
-    )  # 7 × 4 × 1.3 is 36.4: no instance lacks a GPU
+    found = sized(OperatingPoint(usable_rps=12, gpus=4, c_max=48), 120)
+    assert (found["instances"], found["gpus"]) == (10, 52)
+    assert found["utilisation_at_peak"] == pytest.approx(10 / 13)  # within the 60 to 80 % that are wanted
+    assert sized(OperatingPoint(usable_rps=12, gpus=4), 84)["gpus"] == 40  # 7 × 4 × 1.3 is 36.4: no instance lacks a GPU
     for usable, queue_s, told in ((50, 2.0, (100, 80, 90)), (2.9, 10.0, (29, 23, 26))):  # and not 28.999…
         found = limits(OperatingPoint(usable_rps=usable), queue_s)
         assert (found.queue, found.shed_from, found.shed_at, found.admission) == (*told, None), usable
@@ -195,7 +192,7 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, summary):
     for arguments, told in (
         ("RESULTS --peak-rps 100", "--slo is missing"),
         ("RESULTS --peak-rps 100 --sustained-rps 3", "RESULTS does not apply to a fleet from --sustained-rps"),
-        ("RESULTS --peak-rps 100 --slo ttft_p99=100ms", "at 1 request in flight it misses TTFT P99 ≤ 100 ms (measured: 500 ms)"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=100ms", "less than 1 request in flight, the lowest load: there it misses TTFT P99 ≤ 100 ms (measured: 500 ms)"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results, which have short"),
         ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "no answer at 1 request in flight has that latency"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set limit=3", "--set limit does not apply to a fleet for a measured load"),

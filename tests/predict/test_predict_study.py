@@ -262,9 +262,9 @@ def test_what_is_said_of_models(summary):
     first = found.models[0]
     refused = replace(first, doubts=(Doubt("drift", 0.3, 0.2), Doubt("longest", 900.0, 300.0)))
     shares = [{"queue": 0.004, "prefill": 0.296, "decode": 0.7}, {}]
-    assert predictions_title(Calibration(models=())) is None
+    assert predictions_title(()) is None
     same("predictions", [
-        predictions_title(found), str(no_model(first)), str(no_model(refused)), *map(" | ".join, judgement_lines(first.judged)), *(shares_text("20 requests in flight", each) for each in shares),
+        predictions_title(found.models), str(no_model(first)), str(no_model(refused)), *map(" | ".join, judgement_lines(first.judged)), *(shares_text("20 requests in flight", each) for each in shares),
     ])  # fmt: skip
 
 

@@ -7,18 +7,17 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
-from bench.findings import causes, fleet, lengths
+from bench.findings import causes, factors, fleet, lengths
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
 from bench.findings.capacity import words as capacity
-from bench.findings.capacity.judging import Miss, Unsettled
+from bench.findings.capacity.judging import Miss
 from bench.findings.capacity.points import operating_points
 from bench.findings.causes import RULES, Bottleneck
 from bench.findings.comparison import words as comparison
 from bench.findings.comparison.compare import Differs
 from bench.findings.comparison.effects import Ratio
-from bench.findings.factors import decided as factors
-from bench.findings.factors.decided import Decided
+from bench.findings.factors import Decided
 from bench.findings.lengths import LengthCost, StreamingGain
 from bench.findings.predicted import DOUBTS, doubt_text
 from bench.findings.regions import POINTS, turning_point
@@ -124,7 +123,7 @@ def test_by_what_a_level_misses():
     snapshots.same("misses", [capacity.misses_text([miss]) for miss in MISSES])
     slo = Slo("ttft", "p99", 2.0)
     assert Slo.of_column(slo.column, 2.0) == slo
-    unsettled = [capacity.unsettled_text(each) for each in (Unsettled("short", 48), Unsettled("short"), Unsettled("empty"))]
+    unsettled = [capacity.unsettled_text(*each) for each in (("short", 48), ("short",), ("empty",))]
     assert [text.rpartition("; ")[2] for text in unsettled] == ["let it last 48 s", "send more requests", "no request was sent"]
 
 

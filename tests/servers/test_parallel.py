@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.findings.economics import Prices, economics
+from bench.findings.economics import economics
 from bench.findings.sizing import OperatingPoint, sized
 from bench.load.client import Load, LoadResult
 from bench.load.exchange import Report
@@ -31,6 +31,7 @@ from bench.servers.launch import write_launch
 from bench.servers.memory import kv_pool
 from bench.servers.stages import Parallel, layers_of_stages, parallel_problem, stages_of
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
 from bench.study.read import load_workload
 from bench.workloads.schedule import schedule
 from tests.support import records
@@ -52,7 +53,7 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
     row = {**summary, "throughput_requests_per_s": 2.0, "throughput_tokens_per_s": 1000.0}
     runs = summary_frame([row], {"a": launch}, {"a": records.facts(kv_tokens=4 * 2048, kv_blocks=256, engines=4)}, Thresholds())
     assert runs["gpus"].to_list() == [8]
-    assert economics(runs, Prices(gpu_hour=2.0))["fixed_per_h"].to_list() == [16.0]
+    assert economics(runs, Decision(price_per_hour=2.0), None)["fixed_per_h"].to_list() == [16.0]
     point = {"c_max": 4.0, "operate_at": 4.0, "usable_rps": 2.0, "latency_s": 2.0, "prompt_tokens": 32.0, "output_tokens": 32.0,
              "in_flight": 4.0, "in_flight_peak": 4.0, "unit": "requests in flight", "usable_low": None, "usable_high": None}  # fmt: skip
     found = sized(OperatingPoint.of(point, runs.row(0, named=True)), 10, safety=1.2, gpu_hour=2.0)

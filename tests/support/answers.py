@@ -39,7 +39,7 @@ def screen(results):
     """What the first screen says: its rows by curve, and its notes."""
     view = View(results)
     (*_, notes) = headline.section(view).short
-    return {row["name"]: row for row in view.curve_rows}, list(notes.lines)
+    return {curve.name: vars(curve) for curve in view.judged}, list(notes.lines)
 
 
 def text(answer):

@@ -8,7 +8,7 @@ import random
 
 import polars as pl
 
-from bench.findings.factors.decided import FACTORS
+from bench.findings.factors import FACTORS
 from bench.runs.summary import complete
 
 BATCHES, PROMPTS, OUTPUTS = (1, 4, 16), (32, 128, 512), (16, 64)

@@ -12,7 +12,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.analysis import TABLES, Analysis, write_analysis
 from bench.findings.capacity.points import operating_points
-from bench.findings.capacity.words import missed_text, narrowed, sustains
+from bench.findings.capacity.words import it_misses, narrowed, sustains
 from bench.findings.causes import bottleneck, why
 from bench.findings.classes import class_rows
 from bench.findings.fleet import no_point
@@ -159,7 +159,7 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
         **{"by": "class_rag_ttft_p90_s", "limit_s": 1.0, "reached_s": 1.5, "share": 1.0, "misses": 40, "requests": 40},
         **{"below": None, "growth": None, "close": False},
     }
-    assert missed_text(found) == "TTFT P90 of rag ≤ 1 s (measured: 1.5 s)"
+    assert it_misses(found) == "misses TTFT P90 of rag ≤ 1 s (measured: 1.5 s)"
 
 
 @cases(("first", "cause"), [(0.9, "prefill"), (0.1, "decode")])
@@ -197,7 +197,7 @@ def test_a_level_without_a_request_of_a_class_is_left_out_and_said_to_be(summary
     assert above["c_max"] == 2 and f"At 4 requests in flight, {why}." in narrowed(above)
     none = c_max(rows[:1], "rag.ttft_p90=1s")
     assert sustains(none) == f"not known: at 1 request in flight {why}"
-    assert no_point(none) == f"at 1 request in flight {why}"
+    assert no_point(none) == f"what it sustains is not known: at 1 request in flight {why}"
 
 
 def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -174,29 +174,12 @@ def ungraded_text(why: str) -> str:
 
 
 def section(view: View) -> Section:
-    """What of a graded set each deployment solves at each load."""
-    heads = [Column("curve", "curve"), Column("load", "load")]
-    heads += [Column(head, str(i)) for i, head in enumerate(HEADS)]
-    blocks: list[Block] = [Table("Tasks solved, and how fast", heads, _rows(view)), Text(_meaning(view))]
-    return Section("accuracy", "Right answers", blocks, short=blocks)
-
-
-def _rows(view: View) -> list[dict[str, Any]]:
-    results = view.results
-    if results.grades is None:
-        return []
-    found = []
-    for each in graded(results.runs, results.grades):
+    """What of a graded set each deployment solves at each load; or why nothing is graded."""
+    results, rows = view.results, []
+    for each in graded(results.runs, results.grades) if results.grades is not None else ():
         cells = {str(i): Cell(*it) for i, it in enumerate(accuracy_cells(each))}
-        found.append({**vars(each), "load": cell_of_load(vars(each)), **cells})
-    return view.of_curves(found)
-
-
-def _meaning(view: View) -> str:
-    """What the numbers mean, or why nothing is graded."""
-    results = view.results
-    if results.ungraded:
-        return ungraded_text(results.ungraded)
-    if results.grades is None or results.grades.is_empty():
-        return ""
-    return MEANING
+        rows.append({**vars(each), "load": cell_of_load(vars(each)), **cells})
+    heads = [Column("curve", "curve"), Column("load", "load"), *(Column(head, str(i)) for i, head in enumerate(HEADS))]
+    meaning = ungraded_text(results.ungraded) if results.ungraded else MEANING if rows else ""
+    blocks: list[Block] = [Table("Tasks solved, and how fast", heads, view.of_curves(rows)), Text(meaning)]
+    return Section("accuracy", "Right answers", blocks, short=blocks)

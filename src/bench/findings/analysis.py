@@ -18,7 +18,7 @@ from bench.findings.capacity.points import operating_points
 from bench.findings.causes import Bottleneck, bottleneck
 from bench.findings.ceilings import Ceiling, Server, ceilings
 from bench.findings.comparison.compare import Comparison, compare_with_baseline
-from bench.findings.factors.decided import Decided, decided
+from bench.findings.factors import Decided, decided
 from bench.findings.lengths import LengthCost, StreamingGain, length_costs, streaming_gains
 from bench.findings.saturation import saturation
 from bench.findings.settings import SettingGain, setting_gains

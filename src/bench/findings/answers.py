@@ -16,9 +16,9 @@ from bench.findings import settings as setting_gain
 from bench.findings.analysis import asked_of
 from bench.findings.capacity.curves import Curve
 from bench.findings.comparison import words as against
-from bench.findings.factors.decided import answer as factors_answer
+from bench.findings.factors import answer as factors_answer
 from bench.findings.tables import Tables
-from bench.report.blocks import Answer, Article, Section
+from bench.report.blocks import Answer, Section
 from bench.search import tuning_words as tuning
 from bench.search import words as searches
 from bench.study.questions import (
@@ -72,8 +72,4 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
 
 
 def section(view: View) -> Section:
-    blocks = [
-        Article(each.question, each.lines, [("Evidence", each.sure), ("What to do", each.do)], each.name)
-        for each in view.answers
-    ]
-    return Section("answers", "In short", blocks, short=blocks, heading=False)
+    return Section("answers", "In short", view.answers, short=view.answers, heading=False)

@@ -10,7 +10,6 @@ from typing import Any, Literal, cast
 import polars as pl
 
 from bench.axes import CONCURRENCY
-from bench.findings.capacity.judging import Unsettled
 from bench.findings.capacity.words import shown_over, unsettled_text
 from bench.parse.server import pinned
 from bench.predict.calibration import CurveRelief, Gain
@@ -21,9 +20,8 @@ from bench.study.slo import Slo
 
 # highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there
 _BEYOND = 1.4
-_QUEUED = (
-    0.1  # least share of scrapes with waiting requests where what is full holds them back; tuned: benchmarks.capacity, seed 5
-)
+# least share of scrapes with waiting requests where what is full holds them back; tuned: benchmarks.capacity, seed 5
+_QUEUED = 0.1
 _PREEMPTED = 0.02  # preemptions a request above which they are the cause; tuned: benchmarks.capacity, seed 5
 _FITS = 1.5  # free KV tokens ÷ a prompt's below which no prompt is admitted; tuned: benchmarks.capacity, seed 5
 
@@ -37,12 +35,14 @@ class Resource:
 
     Attributes:
         reason: why it sustains no more. short: the same in a title. relief: what a replay gives it. remedy: what would raise it.
+        more: what else would, and how far, said behind `remedy` where it is the only one.
     """
 
     reason: str
     short: str
     relief: str
     remedy: str
+    more: str
 
 
 RESOURCES = {
@@ -50,34 +50,36 @@ RESOURCES = {
         "the KV cache holds too few requests",
         "a full KV cache",
         "with four times the KV memory",
-        "more KV memory[ (a request takes {request_bytes:size})], pooled or of a cheaper tier too, or half the KV bytes a "
-        "token (KV type "
-        "or model)",
+        "more KV memory",
+        "[ (a request takes {request_bytes:size})], pooled or of a cheaper tier too, or half the KV bytes a token (KV type or model)",
     ),
     "sequences": Resource(
         "max_num_seqs[ ({slots})] lets too few sequences run",
         "max_num_seqs",
         "without a bound on sequences",
-        "a higher max_num_seqs, as far as the KV cache holds",
+        "a higher max_num_seqs",
+        ", as far as the KV cache holds",
     ),
     "prefill": Resource(
         "prompts take too long to compute",
         "prefill",
         "with prompts computed twice as fast",
-        f"more compute ({_FASTER}), shorter prompts, or prefixes that the cache serves",
+        "more compute",
+        f" ({_FASTER}), shorter prompts, or prefixes that the cache serves",
     ),
     "decode": Resource(
         "steps take too long",
         "step time",
         "with steps twice as fast",
-        f"more memory bandwidth ({_FASTER}), smaller weights, or fewer requests in a step",
+        "more memory bandwidth",
+        f" ({_FASTER}), smaller weights, or fewer requests in a step",
     ),
     "interference": Resource(
         "prefill of other requests interrupts decoding",
         "prefill between tokens",
         "with prompts computed elsewhere",
-        "smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or prefill on machines "
-        "of its own",
+        "smaller chunks of prompts in a step",
+        " (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or prefill on machines of its own",
     ),
 }
 
@@ -213,11 +215,12 @@ def bottleneck(
         return Bottleneck(evidence="highest_level", level=point["highest"], unit=point["unit"], runs=_names(highest))
     missing = valid.filter(pl.col("level") == point["missed_at"])
     lower = valid.filter(pl.col("level") < point["missed_at"])
-    here = Bottleneck(runs=_names(missing), level=point["missed_at"], unit=point["unit"])
-    if point["basis"] == "burst":
-        return _of_burst(missing, lower, point, slos, replace(here, unit=None, burst=True))
+    burst = point["basis"] == "burst"
+    here = Bottleneck(runs=_names(missing), level=point["missed_at"], unit=None if burst else point["unit"], burst=burst)
     if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
         return found
+    if burst:
+        return _of_burst(missing, slos, here)
     if relief is not None and relief.relief is not None:
         here = replace(here, gains=relief.relief.gains, tied=relief.relief.tied)
         if here.tied:
@@ -349,13 +352,9 @@ def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
     return judged if slo.request_class is None else judged.filter(pl.col("request_class") == slo.request_class)
 
 
-def _of_burst(
-    missing: pl.DataFrame, lower: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck
-) -> Bottleneck:
+def _of_burst(missing: pl.DataFrame, slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
     waiting = _mean(missing, "waiting_standing")
-    if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
-        return found
     if waiting is None or missing["saturated"].null_count():
         return replace(here, evidence="no_gauges")
     if missing["saturated"].any() and not _has_slots(missing):
@@ -373,14 +372,14 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
     """
     if missing["level"][0] != 1 or missing["axis"][0] != CONCURRENCY:
         return None
-    burst, by = point["basis"] == "burst", {miss["by"] for miss in point["missed"] or ()}
-    for slo in (each for each in slos if each.column in by or burst):
-        value = _mean(missing, slo.column if burst else f"steady_{slo.column}")
+    by = {miss["by"] for miss in point["missed"] or ()}
+    for slo in (each for each in slos if each.column in by or here.burst):
+        value = _mean(missing, slo.column if here.burst else f"steady_{slo.column}")
         if value is None or value <= slo.limit_s:
             continue
         evidence = "alone_prefill" if slo.metric == "ttft" else "alone_decode"
         if slo.metric == "e2e":
-            first = _mean(missing, class_column(slo.request_class, "ttft_p50_s" if burst else "steady_ttft_p50_s"))
+            first = _mean(missing, class_column(slo.request_class, "ttft_p50_s" if here.burst else "steady_ttft_p50_s"))
             evidence = "alone" if first is None else "alone_prefill" if first > value / 2 else "alone_decode"
         of = slo.request_class
         return replace(here, evidence=evidence, metric=slo.metric, request_class=of, value_s=value, limit_s=slo.limit_s)
@@ -398,20 +397,18 @@ def alike(limit: Bottleneck) -> list[str]:
 
 
 def remedy(limit: Bottleneck) -> str:
-    """What would raise it, and what replays say; empty where nothing follows."""
+    """What would raise it, and what replays say; empty where nothing follows. Of causes alike one remedy each."""
     if limit.evidence is None:
         return ""
-    own = RULES[limit.evidence].remedy
-    remedies = [own] if own else [RESOURCES[cause].remedy for cause in alike(limit) if cause in RESOURCES]
-    remedies = [filled(text, _numbers(limit)) for text in remedies]
-    if len(remedies) > 1:  # what else replays say would hide that these are as good as one another
-        replayed = [_relief(gain, first=i == 0) for i, gain in enumerate(limit.gains[: limit.tied])]
-        return "; or ".join(f"{text}: {gain}" for text, gain in zip(remedies, replayed, strict=True))
-    return "; ".join([*remedies, *([f"replayed {_reliefs(limit.gains)}"] if limit.gains else [])])
+    short, gains = [RESOURCES[cause] for cause in alike(limit) if cause in RESOURCES], limit.gains
+    text = RULES[limit.evidence].remedy or "".join(each.remedy + each.more for each in short)
+    if len(short) > 1:  # what else replays say would hide that these are as good as one another
+        text, gains = " or ".join(each.remedy for each in short), gains[: limit.tied]
+    return "; ".join(filter(None, [filled(text, _numbers(limit)), f"replayed {_reliefs(gains)}" if gains else ""]))
 
 
 def _numbers(limit: Bottleneck, missed_at: float | None = None) -> dict[str, Any]:
-    why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
+    why = unsettled_text(limit.unsettled, limit.needs_s) if limit.unsettled else None
     reasons = [filled(RESOURCES[gain.resource].reason, vars(limit)) for gain in limit.gains[: limit.tied]]
     reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)
     at = None if limit.level == missed_at else _at(limit)

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from bench.findings.view import View
 
 _USUAL = "p95"  # percentile of a latency that nothing limits
+_MEANS = {
+    "prompt_tokens": "prompt_tokens",
+    "output_tokens": "output_tokens",
+    "requests_per_s": "throughput_requests_per_s",
+    "tokens_per_s": "throughput_tokens_per_s",
+}
 
 
 def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
@@ -51,15 +57,7 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                     "requests": len(mine),
                     "failed": sum(not each["ok"] for each in mine),
                     "latencies": {slo.metric: _cell(values[slo.column], slo) for slo in shown},
-                    **{
-                        to: _mean(group, class_column(name, column))
-                        for to, column in (
-                            ("prompt_tokens", "prompt_tokens"),
-                            ("output_tokens", "output_tokens"),
-                            ("requests_per_s", "throughput_requests_per_s"),
-                            ("tokens_per_s", "throughput_tokens_per_s"),
-                        )
-                    },
+                    **{to: _mean(group, class_column(name, column)) for to, column in _MEANS.items()},
                 }
             )
     return found
@@ -97,7 +95,7 @@ def section(view: View) -> Section:
         Column("failed", "failed", "%d"),
         Column("prompt tokens", "prompt_tokens", "%.0f"),
         Column("output tokens", "output_tokens", "%.0f"),
-        *(Column(latency.title, name) for name, latency in LATENCIES.items() if any(name in row for row in rows)),
+        *(Column(latency.title, name) for name, latency in LATENCIES.items()),
         Column("requests/s", "requests_per_s", "%.3g"),
         Column("tokens/s", "tokens_per_s", "%.0f"),
     ]

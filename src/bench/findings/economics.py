@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -22,35 +21,12 @@ if TYPE_CHECKING:
 _KWH = 3.6e6  # joules of a kilowatt-hour; derived
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What things cost (USD).
-
-    Attributes:
-        gpu_hour: of one GPU, or of the machine where the engine runs on a CPU; None where not given. kwh: energy that is not in it.
-        million_requests: whatever else they cost. million_tokens: what 10⁶ output tokens sell for; None without revenue.
-        power_w: of one GPU, where none was measured; None where unknown.
-    """
-
-    gpu_hour: float | None = None
-    kwh: float = 0.0
-    million_requests: float = 0.0
-    million_tokens: float | None = None
-    power_w: float | None = None
-
-    @classmethod
-    def of(cls, decision: Decision, device: Accelerator | None) -> Prices:
-        """The decision's prices, and the device's where the decision gives none."""
-        return cls(
-            gpu_hour=decision.price_per_hour or (device.price_per_hour if device else None),
-            kwh=decision.energy_price_per_kwh,
-            million_requests=decision.cost_per_million_requests,
-            million_tokens=decision.price_per_million_tokens,
-            power_w=device.power_w if device else None,
-        )
+def gpu_hour(decision: Decision, device: Accelerator | None) -> float | None:
+    """USD an hour of one GPU, or of the machine of an engine on a CPU: the decision's, else the device's; None without either."""
+    return decision.price_per_hour or (device.price_per_hour if device else None)
 
 
-def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
+def economics(runs: pl.DataFrame, decision: Decision, device: Accelerator | None) -> pl.DataFrame:
     """Each run with what its load would cost and earn, were it there for an hour.
 
     Revenue R = price ÷ 10⁶ × output tokens/s × 3,600. Cost C = fixed (GPUs × price an hour) + energy (W ÷ 1,000 × price a kWh) +
@@ -60,8 +36,7 @@ def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
     Rates are those of the steady window, and of a burst those of the whole run.
 
     Args:
-        runs: summary rows (`throughput_tokens_per_s`, `throughput_requests_per_s` and their `steady` columns, `gpu_power_mean_w`, and
-            what `gpus_of` reads).
+        runs: summary rows.
 
     Returns:
         The rows with `fixed_per_h`, `energy_per_h`, `requests_per_h`, `cost_per_h`, `revenue_per_h`, `profit_per_h` (USD an hour; cost
@@ -69,17 +44,17 @@ def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
         `cost_per_million_tokens` (USD), and `priced_tokens_per_s`, the output tokens/s that they are for.
     """
     gpus = pl.Series([gpus_of(run) for run in runs.select("gpus").iter_rows(named=True)], dtype=pl.Int64)
-    board = pl.lit(prices.power_w, dtype=pl.Float64) * pl.lit(gpus)
+    board = pl.lit(device.power_w if device else None, dtype=pl.Float64) * pl.lit(gpus)
     watts = pl.coalesce(pl.col("gpu_power_mean_w"), board).fill_null(0.0)
     tokens, requests = (
         pl.coalesce(f"steady_{unit}_per_s", f"throughput_{unit}_per_s") * HOUR_S for unit in ("tokens", "requests")
     )
     return (
         runs.with_columns(
-            fixed_per_h=pl.lit(gpus) * pl.lit(prices.gpu_hour, dtype=pl.Float64),
-            energy_per_h=watts * HOUR_S / _KWH * prices.kwh,
-            requests_per_h=requests * prices.million_requests / 1e6,
-            revenue_per_h=tokens * pl.lit(prices.million_tokens, dtype=pl.Float64) / 1e6,
+            fixed_per_h=pl.lit(gpus) * pl.lit(gpu_hour(decision, device), dtype=pl.Float64),
+            energy_per_h=watts * HOUR_S / _KWH * decision.energy_price_per_kwh,
+            requests_per_h=requests * decision.cost_per_million_requests / 1e6,
+            revenue_per_h=tokens * pl.lit(decision.price_per_million_tokens, dtype=pl.Float64) / 1e6,
         )
         .with_columns(cost_per_h=pl.sum_horizontal("energy_per_h", "requests_per_h") + pl.col("fixed_per_h"))
         .with_columns(
@@ -152,11 +127,7 @@ def price_note(decision: Decision, device: Accelerator | None, runs: pl.DataFram
     invalid="Left out",
 )
 def economics_chart(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """What an instance costs and earns over load, a panel a curve.
-
-    Args:
-        results: `runs` with `level`, `priced_tokens_per_s` and `valid`; `decision` with its prices.
-    """
+    """What an instance costs and earns over load, a panel a curve."""
     priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
     if priced.is_empty():
         valid = results.priced["valid"].any()
@@ -178,7 +149,7 @@ def _panel(results: Tables, part: pl.DataFrame, best: dict[str, float], operated
     scale, legend = alt.Scale(domain=kinds, range=_DASHES), alt.Legend(symbolSize=1200)  # as long as two of the longest dash
     dash = alt.StrokeDash("line:N", sort=kinds, title=None, scale=scale, legend=legend)
     width = alt.condition("datum.line == 'profit'", alt.value(3), alt.value(1.5))
-    at = {"level": [best["best_at"]], "usd": [best["profit_per_h"]]}
+    diamond = alt.Chart(pl.DataFrame({"level": [best["best_at"]], "usd": [best["profit_per_h"]]}))
     operating = pl.DataFrame({"level": [] if operated is None else [operated]}, schema={"level": pl.Float64})
     layers = [
         alt.Chart(operating).mark_rule(color=NEUTRAL).encode(x=x),
@@ -186,18 +157,15 @@ def _panel(results: Tables, part: pl.DataFrame, best: dict[str, float], operated
         base.mark_point(size=60, opacity=0).encode(
             x=x, y=y, tooltip=["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
         ),
-        alt.Chart(pl.DataFrame(at))
-        .mark_point(shape="diamond", fill="white", color="black", size=130, opacity=1)
-        .encode(x=x, y=y),
+        diamond.mark_point(shape="diamond", fill="white", color="black", size=130, opacity=1).encode(x=x, y=y),
     ]
-    return alt.LayerChart(
-        layer=layers, width=280, height=240, title=alt.TitleParams(part["curve"][0], fontSize=15, anchor="start")
-    )
+    title = alt.TitleParams(part["curve"][0], fontSize=15, anchor="start")
+    return alt.LayerChart(layer=layers, width=280, height=240, title=title)
 
 
 def section(view: View) -> Section:
     results, counted = view.results, view.results.counted
-    prices = Prices.of(results.decision, results.device)
+    decision = results.decision
     within = {(curve.deployment, curve.workload): curve.there["profit_per_h"] for curve in view.curves}
     rows = view.of_curves(
         {**row, "within": within[row["deployment"], row["workload"]]} for row in best_points(results.priced_curves).to_dicts()
@@ -215,17 +183,14 @@ def section(view: View) -> Section:
         Column("tokens/s there", "priced_tokens_per_s", "%.0f"),
         Column(f"USD a million {counted} there", "cost_per_million_tokens", "%.3g"),
         Column("break-even (tokens/s)", "break_even_tokens_per_s", "%.0f"),
-        *([Column("profit within the SLOs", "within", "%.2g")] if results.decision.slos else []),
+        Column("profit within the SLOs", "within", "%.2g"),
     ]
-    variable = f" energy at {prices.kwh:g} USD a kWh" if prices.kwh else ""
-    variable += f" {prices.million_requests:g} USD a million requests" if prices.million_requests else ""
+    kwh, requests = decision.energy_price_per_kwh, decision.cost_per_million_requests
+    variable = f" energy at {kwh:g} USD a kWh" * bool(kwh) + f" {requests:g} USD a million requests" * bool(requests)
     meaning = (
-        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: GPUs (or machines) × "
+        f"Revenue: {counted}/s × {decision.price_per_million_tokens:g} USD a million. Fixed: GPUs (or machines) × "
         f"price an hour. Variable:{variable or ' none'}. The best load may miss the SLOs."
-        + price_note(results.decision, results.device, results.runs)
+        + price_note(decision, results.device, results.runs)
     )
-    return Section(
-        "economics",
-        "Economics",
-        [Table("The load that earns the most on one instance (USD an hour)", columns, rows), Text(meaning)],
-    )
+    table = Table("The load that earns the most on one instance (USD an hour)", columns, rows)
+    return Section("economics", "Economics", [table, Text(meaning)])

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text, shown_share
-from bench.findings.capacity.words import it_misses, judged_alone, limit, missed_load, missed_text, shown_to_be, sustains
+from bench.findings.capacity.words import it_misses, limit, missed_load, sustains
 from bench.findings.economics import price_note
 from bench.report.blocks import AGAIN, Cell, Column, Section, Table, Text
-from bench.runs.sentences import interval_text, load_text, sure_text
+from bench.runs.sentences import interval_text, sure_text
 from bench.shipped import BENCH
 from bench.statistics.percentiles import tail_text
 
@@ -95,15 +95,8 @@ def meets(point: Mapping[str, Any]) -> str:
 
 def no_point(point: Mapping[str, Any]) -> str:
     """Why a curve has no operating point that a fleet could be sized by. Args: point: its row of `operating_points`."""
-    at = None if point["missed_at"] is None else load_text(point["missed_at"], point["unit"])
-    match point["kind"]:
-        case "below":
-            which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
-            meets = "is shown to meet" if shown_to_be(point) else "meets"
-            return f"no {which} {meets} the SLOs: at {at} it {it_misses(point)}"
-        case "unsettled":
-            return f"at {at} {missed_text(point)}"
-    return f"what it sustains is {sustains(point)}"
+    missed = f": there it {it_misses(point)}" if point["kind"] == "below" else ""
+    return f"what it sustains is {sustains(point)}{missed}"
 
 
 def next_step(point: Mapping[str, Any]) -> str:
@@ -144,7 +137,7 @@ def section(view: View) -> Section:
             "curve": curve.name,
             "ttft": _ttft(curve.there),
         }
-        for curve in view.curves
+        for curve in view.judged
         if curve.point and curve.point["usable_rps"] is not None
     )
     decision, of_fleet = view.results.decision, any(row.get("fleet") for row in rows)
@@ -153,19 +146,16 @@ def section(view: View) -> Section:
         Column("tokens/s", "tokens_per_s", "%.0f"),
         Column("goodput (requests/s)", "goodput_rps", "%.3g"),
         Column("TTFT P50, P99 (s)", "ttft"),
+        Column("instances", "instances"),
+        Column("GPUs (or machines) with spare", "fleet"),
+        Column("load at the peak", "utilisation_at_peak", "%.0f %%", 100),
+        Column("USD an hour", "hour", "%.2f"),
+        Column("USD a month", "month", "%.0f"),
+        Column(f"USD a million {view.results.counted}", "million_output_tokens_at_peak", "%.3g"),
+        Column("admit at most", "admission", "%d"),
+        Column("longest queue", "queue", "%d"),
+        Column("longest prompt (tokens)", "input_tokens", "%d"),
     ]
-    if of_fleet:
-        columns += [
-            Column("instances", "instances"),
-            Column("GPUs (or machines) with spare", "fleet"),
-            Column("load at the peak", "utilisation_at_peak", "%.0f %%", 100),
-            Column("USD an hour", "hour", "%.2f"),
-            Column("USD a month", "month", "%.0f"),
-            Column(f"USD a million {view.results.counted}", "million_output_tokens_at_peak", "%.3g"),
-            Column("admit at most", "admission", "%d"),
-            Column("longest queue", "queue", "%d"),
-            Column("longest prompt (tokens)", "input_tokens", "%d"),
-        ]
     peak = f", and a fleet for {decision.peak_rps:g} requests/s" if of_fleet else ""
     table = Table(f"One instance at what it sustains{peak}", columns, rows)
     title = "One instance, and a fleet" if of_fleet else "One instance"
@@ -181,7 +171,7 @@ def _sized(curve: Curve) -> dict[str, Any]:
         **curve.fleet,
         **(curve.fleet["cost"] or {}),
         **(curve.fleet["limits"] or {}),
-        "instances": Cell(f"{curve.fleet['instances']:,}{curve.at_most}", curve.fleet["instances"]),
+        "instances": Cell(f"{curve.fleet['instances']:,}{interval(curve.fleet)}", curve.fleet["instances"]),
         "fleet": Cell("unknown" if gpus is None else count_text(gpus, curve.gpu), gpus),
     }
 

@@ -33,12 +33,7 @@ _PANELS = {
     "their own counters. What the rest of the machine draws is in neither.",
 )
 def gpus(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Utilisation of the GPUs, peak memory of the fullest, mean power of all, and output tokens a joule of each run, one line a curve.
-
-    Args:
-        results: `runs` with `level`, `gpu_utilisation_mean` (0–1), `…_min` and `…_max`, `gpu_memory_peak_bytes`, `gpu_power_mean_w`,
-            `tokens_per_joule` and `valid`.
-    """
+    """Utilisation of the GPUs, peak memory of the fullest, mean power of all, and output tokens a joule, one line a curve."""
     runs = with_curve(results, results.runs).with_columns(gpu_memory_gib=pl.col("gpu_memory_peak_bytes") / 2**30)
     known = [column for column in _PANELS if runs[column].is_not_null().any()]
     if not known:

@@ -10,8 +10,6 @@ from bench.findings.saturation import lesson, title
 from bench.findings.tables import Tables
 from bench.report.figure import alt, figure
 from bench.report.theme import (
-    HEIGHT,
-    WIDTH,
     Span,
     curve_colour,
     curve_shape,
@@ -20,6 +18,7 @@ from bench.report.theme import (
     level_axis,
     load_panel,
     nothing_to_show,
+    panel,
     points,
     with_curve,
 )
@@ -40,11 +39,7 @@ _LISTED = 6  # most curves that are listed in a panel; convention
 )
 def kv_saturation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Peak KV-cache usage of each run over its load, as a part of the load that is predicted to fill the cache, where it is predicted;
-    beside it what each curve's cache holds, and what the curve sustains.
-
-    Args:
-        results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`; `points`.
-    """
+    beside it what each curve's cache holds, and what the curve sustains."""
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
     if runs.is_empty():
         return nothing_to_show("the server's metrics do not show its KV cache")
@@ -73,7 +68,7 @@ def _filling(results: Tables, runs: pl.DataFrame) -> alt.LayerChart:
     base = alt.Chart(shown.select("curve", "level", "full", "kv_usage_peak", "valid", "run"))
     marks = points(base, y, x, curve_colour(results), shape=curve_shape(results), tooltip=tooltip)
     layers = [dashed, label, marks, *_names(results, shown, (x, y), end)]
-    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=_heading("how full the cache is"))
+    return panel(layers, "how full the cache is")
 
 
 def _names(results: Tables, shown: pl.DataFrame, axes: tuple[alt.X, alt.Y], end: float) -> list[alt.Chart]:
@@ -127,9 +122,4 @@ def _sustained(results: Tables) -> alt.LayerChart:
         ),
         base.mark_text(align="left", dx=4, dy=24, fontSize=12, color="#333333").encode(x=alt.value(0), y=y, text="said:N"),
     ]
-    title = _heading("what is sustained (filled), and what fits (ring)")
-    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title)
-
-
-def _heading(text: str) -> alt.TitleParams:
-    return alt.TitleParams(text, fontSize=15, fontWeight="normal", anchor="start")
+    return panel(layers, "what is sustained (filled), and what fits (ring)")

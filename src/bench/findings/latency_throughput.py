@@ -14,8 +14,7 @@ from bench.parse.windows import level_values
 from bench.report.chart_words import load_label, sustained_title
 from bench.report.figure import alt, figure
 from bench.report.theme import (
-    HEIGHT,
-    WIDTH,
+    CROSS,
     Span,
     beside_crosses,
     curve_colour,
@@ -23,7 +22,9 @@ from bench.report.theme import (
     curve_shape,
     limit_line,
     line_ends,
+    lowered,
     nothing_to_show,
+    panel,
     unit_column,
     with_curve,
 )
@@ -86,11 +87,7 @@ def _finding(results: Tables) -> str | None:
     note=_note,
 )
 def latency_throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """TTFT's and TPOT's percentiles over output tokens/s, E2E's where answers come whole: a point a level, a line a curve.
-
-    Args:
-        results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`.
-    """
+    """TTFT's and TPOT's percentiles over output tokens/s, E2E's where answers come whole: a point a level, a line a curve."""
     of_loads = _of_loads(results)
     runs = with_curve(of_loads, of_loads.runs).drop_nulls(_X)
     shown = _shown(of_loads) if runs.height else []
@@ -152,12 +149,15 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
     colour, dash = curve_colour(results), curve_dash(results)
     tooltip = ["curve:N", alt.Tooltip("level:Q", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
                alt.Tooltip(f"{tail}:Q", title=slo.name, format=".3g")]  # fmt: skip
-    shown = dict.fromkeys(("curve", "workload", "level", "label", "ring", "along", "low", "high", _X, median, tail))
+    shown = dict.fromkeys(("curve", "workload", "level", "ring", "along", "low", "high", _X, median, tail))
     rows = levels.drop_nulls(tail)
     base, along = alt.Chart(rows.select(*shown)), x.copy()
     along["shorthand"] = "along:Q"
-    crosses = alt.Chart(invalid.drop_nulls(tail).select("curve", "level", "run", _X, tail)) if invalid.height else None
-    text = base.transform_filter("isValid(datum.label)").mark_text(align="right", baseline="bottom", dx=-5, dy=-4, fontSize=13)
+    left_out = [alt.Chart(invalid.drop_nulls(tail).select("curve", "level", "run", _X, tail))] if invalid.height else []
+    named = rows.drop_nulls("label").sort(tail, descending=True)
+    at = pl.Series(lowered(named.select(_X, tail, "label").rows(), across, up, before=True), dtype=pl.Float64)
+    labels = alt.Chart(named.select("curve", _X, "label", at=at))
+    text = labels.mark_text(align="right", baseline="bottom", dx=-5, dy=-4, fontSize=13)
     layers = [
         *limit_line(slo.limit_s * times or None, up, y, f"SLO: {slo.limit_s * times:g} {unit}"),
         base.mark_line(strokeWidth=1.2, opacity=0.45).encode(x=along, y=middle, color=colour, strokeDash=dash, order="level:Q"),
@@ -172,18 +172,9 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
         base.mark_point(filled=True, size=60, opacity=1).encode(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),
-        text.encode(x=x, y=y, text="label:N"),
-        *(
-            [
-                crosses.mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1).encode(
-                    x=x, y=y, color=colour, tooltip=["run:N", *tooltip[1:]]
-                )
-            ]
-            if crosses
-            else []
-        ),
+        text.encode(x=x, y=alt.Y("at:Q", title=y["title"], scale=up.scale), text="label:N"),
+        *(crosses.mark_point(**CROSS).encode(x=x, y=y, color=colour, tooltip=["run:N", *tooltip[1:]]) for crosses in left_out),
         *beside_crosses(invalid, x, y, _X, tail),
         *line_ends(results, rows.select("curve", x="along", y=tail), across, up, (x, y)),
     ]
-    title = alt.TitleParams(f"{slo.name}; faint: P50", fontSize=15, fontWeight="normal", anchor="start")
-    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title)
+    return panel(layers, f"{slo.name}; faint: P50")

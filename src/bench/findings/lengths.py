@@ -80,12 +80,7 @@ def swept(runs: pl.DataFrame, kind: Kind) -> pl.DataFrame:
 
 
 def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
-    """What a token costs in each sweep of a length.
-
-    Args:
-        runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`,
-            `valid`).
-    """
+    """What a token costs in each sweep of a length. Args: runs: summary rows."""
     found = []
     for kind, (x, _, y) in SWEPT.items():
         for (deployment, family, axis, level), group in swept(runs, kind).group_by(_SWEEP, maintain_order=True):
@@ -114,11 +109,7 @@ def streamed_both_ways(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def streaming_gains(runs: pl.DataFrame) -> list[StreamingGain]:
-    """What streaming changes for the reader, of workloads that are alike but for it.
-
-    Args:
-        runs: summary rows (`stream`, `ttft_p50_s`, `e2e_p50_s`, `valid` and what such workloads are alike in).
-    """
+    """What streaming changes for the reader, of workloads that are alike but for it. Args: runs: summary rows."""
     medians = streamed_both_ways(runs).group_by(ALIKE, maintain_order=True).agg(
         first_s=pl.col("ttft_p50_s").filter("valid", "stream").median(),
         streamed_s=pl.col("e2e_p50_s").filter("valid", "stream").median(),
@@ -139,6 +130,10 @@ def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answe
     question = ", and ".join(asked) + "?"
     kinds = {each.kind for each in costs}
     named = len(kinds) < len(costs) or len(gains) > 1
+    sure = {
+        "± is half of a 95 % interval of a line through the runs.": any(each.slope for each in costs),
+        "Streaming: medians of the valid runs of each kind.": any(each.first_s and each.whole_s for each in gains),
+    }
     return Answer(
         name="lengths",
         question=question[0].upper() + question[1:],
@@ -146,14 +141,7 @@ def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answe
             *(_named(f"{each.deployment} · {each.workload}", each, cost(each), named=named) for each in costs),
             *(_named(each.deployment, each, _gain(each), named=named) for each in gains),
         ),
-        sure=(
-            *(["± is half of a 95 % interval of a line through the runs."] if any(each.slope for each in costs) else []),
-            *(
-                ["Streaming: medians of the valid runs of each kind."]
-                if any(each.first_s and each.whole_s for each in gains)
-                else []
-            ),
-        ),
+        sure=tuple(text for text, applies in sure.items() if applies),
     )
 
 
@@ -218,11 +206,7 @@ def _finding(results: Tables) -> str | None:
     shown=lambda results: pl.concat([swept(results.runs, kind) for kind in SWEPT]),
 )
 def latency_by_length(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """TTFT and prompt tokens/s over prompt length, E2E latency and decode speed over output length: a point a run, a line a series.
-
-    Args:
-        results: `runs` with `prompt_fixed`, `output_fixed` (tokens), `ttft_p50_s`, `e2e_p50_s`, `tpot_p50_s` (s), `family` and `valid`.
-    """
+    """TTFT and prompt tokens/s over prompt length, E2E latency and decode speed over output length: a point a run, a line a series."""
     panels = []
     for kind, column, title in _PANELS:
         x, _, latency = SWEPT[kind]

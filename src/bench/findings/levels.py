@@ -42,19 +42,14 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
         run (0–1).
     """
     shown = shown_latencies(slos)
-    numbers = (
-        "throughput_requests_per_s",
-        "throughput_tokens_per_s",
-        "kv_usage_peak",
-        "reasoning_tokens",
-        "prefix_hit_rate_answers",
-    )
+    numbers = {"requests_per_s": "throughput_requests_per_s", "tokens_per_s": "throughput_tokens_per_s"}
+    numbers |= {name: name for name in ("kv_usage_peak", "reasoning_tokens", "prefix_hit_rate_answers")}
     at = ("deployment", "workload", "axis", "level")
     # Of a level without a valid run those of its invalid ones, which are marked so, and enter nothing else.
     told = runs.with_columns(valid=pl.col("valid") | ~pl.col("valid").any().over(at))
     values = {
         tuple(row[key] for key in at): row
-        for row in level_values(told, [*numbers, *(slo.column for slo in shown)]).iter_rows(named=True)
+        for row in level_values(told, [*numbers.values(), *(slo.column for slo in shown)]).iter_rows(named=True)
     }
     found = []
     keys = ("deployment", "workload", "family", "axis", "level")
@@ -74,9 +69,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                     (each, each is not None and each <= slo.limit_s and group["valid"].any())
                     for each, slo in zip(latencies, shown, strict=True)
                 ],
-                "requests_per_s": value.get("throughput_requests_per_s"),
-                "tokens_per_s": value.get("throughput_tokens_per_s"),
-                **{name: value.get(name) for name in numbers[2:]},
+                **{to: value.get(name) for to, name in numbers.items()},
                 "others": group.filter(~pl.col("valid"))["host_other_share"].max()
                 if "host_other_share" in group.columns
                 else None,
@@ -130,8 +123,8 @@ def section(view: View) -> Section:
             "usd": costs.get(tuple(row[name] for name in place)),
             "curve": row["curve"] if row["valid"] else f"✕ invalid: {row['curve']}",
             "invalid": not row["valid"],
-            "invalid_runs": row["runs"] - row["valid"],
-            "valid": Cell(f"{row['valid']}" + f" of {row['runs']}" * (row["valid"] < row["runs"]), row["valid"]),
+            "valid": Cell(f"{row['valid']} of {row['runs']}", row["valid"]),
+            **{name: row[name] or None for name in ("reasoning_tokens", "others")},
             **{
                 slo.name: cell_of_latency(value, met and math.isfinite(slo.limit_s))
                 for slo, (value, met) in zip(shown, row["latencies"], strict=True)
@@ -146,15 +139,11 @@ def section(view: View) -> Section:
         Column("requests/s", "requests_per_s", "%.3g"),
         Column(results.tokens_per_s.removeprefix("output "), "tokens_per_s", "%.0f"),
         *([Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100)] if results.counted != "prompt tokens" else []),
-        *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
-        *(
-            [Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)]
-            if any(row["prefix_hit_rate_answers"] is not None for row in rows)
-            else []
-        ),
-        *([Column(f"USD a million {results.counted}", "usd", "%.3g")] if any(row["usd"] is not None for row in rows) else []),
-        *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
-        *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
+        Column("reasoning tokens", "reasoning_tokens", "%.0f"),
+        Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100),
+        Column(f"USD a million {results.counted}", "usd", "%.3g"),
+        *([] if results.runs["valid"].all() else [Column("valid runs", "valid")]),
+        Column("others' work", "others", "%.0f %%", 100),
     ]
     within = limits_text(judged)
     meaning = (

@@ -12,7 +12,7 @@ from bench.findings.course import course
 from bench.findings.tables import Tables
 from bench.report.chart_words import load_label
 from bench.report.figure import alt, figure
-from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, with_curve
+from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, tips, with_curve
 from bench.runs.sentences import load_text
 
 _COUNTS: dict[str, dict[str, Any]] = {"running": {"color": "black"}, "waiting": {"color": NEUTRAL, "strokeDash": [5, 2]}}
@@ -48,12 +48,7 @@ def _finding(results: Tables) -> str | None:
     shown=_telling,
 )
 def memory_pressure(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Output tokens a second over requests running and waiting and KV-cache usage, of one run of each curve.
-
-    Args:
-        results: `timeseries` with the series `throughput` (tokens/s), `running`, `waiting` (requests) and `kv_usage` (0–1) over
-            `elapsed_s` (s).
-    """
+    """Output tokens a second over requests running and waiting and KV-cache usage, of one run of each curve."""
     telling = _telling(results)
     rows = results.timeseries.filter(pl.col("series").is_in(["throughput", "kv_usage", *_COUNTS])).join(
         telling.select("deployment", "run", "curve"), on=["deployment", "run"]
@@ -91,15 +86,8 @@ def _panel(results: Tables, run: dict[str, Any], rows: pl.DataFrame, highest: fl
 
 def _lines(rows: pl.DataFrame, marks: Mapping[str, alt.MarkDef], y: alt.Y, height: int) -> alt.LayerChart:
     """Series of a run. Args: marks: by series."""
-    tooltip = [
-        alt.Tooltip("series:N"),
-        alt.Tooltip("value:Q", format=".3g"),
-        alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f"),
-    ]
-    layers = [
-        alt.Chart(rows.filter(series=name).select("curve", "series", "elapsed_s", "value"), mark=mark).encode(
-            y=y, tooltip=tooltip
-        )
-        for name, mark in marks.items()
-    ]
+    time = alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
+    shown = rows.select("curve", "series", "elapsed_s", "value")
+    charts = [alt.Chart(shown.filter(series=name), mark=mark) for name, mark in marks.items()]
+    layers = [chart.encode(y=y, tooltip=[alt.Tooltip("series:N"), *tips(".3g", "value"), time]) for chart in charts]
     return alt.LayerChart(layer=layers, width=_WIDTH, height=height)

@@ -12,12 +12,10 @@ from bench.axes import AXES
 from bench.errors import shown_share
 from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
-from bench.predict.calibration import Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.predict.calibration import Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.figure import alt, figure
 from bench.report.theme import (
-    HEIGHT,
-    WIDTH,
     Span,
     curve_colour,
     curve_column,
@@ -28,6 +26,8 @@ from bench.report.theme import (
     limit_line,
     line_ends,
     nothing_to_show,
+    panel,
+    tips,
     with_curve,
 )
 from bench.runs.sentences import filled, load_text
@@ -105,9 +105,9 @@ def shares_text(load: str, shares: Mapping[str, float]) -> str:
     return f"A median request's time by the calibrated model at {load}: {', '.join(parts)}." if parts else ""
 
 
-def predictions_title(calibration: Calibration | None) -> str | None:
+def predictions_title(models: Sequence[ModelRecord]) -> str | None:
     """How far predictions of levels that a model had not seen are off; None where none could be judged."""
-    judged = [each for model in (calibration.models if calibration else ()) for each in model.judged if each.fold == "level"]
+    judged = [each for model in models for each in model.judged if each.fold == "level"]
     errors = [[each.error for each in judged if each.metric == name] for name in ("throughput_tokens_per_s", "ttft_p50_s")]
     if not all(errors):
         return None
@@ -122,12 +122,7 @@ _SCHEMA = {**dict.fromkeys(_TEXTS, pl.String), **dict.fromkeys(_NUMBERS, pl.Floa
 
 def _metrics(results: Tables) -> dict[str, Slo | None]:
     """What is drawn: tokens/s, and of TTFT the percentile that an SLO limits, where it is predicted, else P99."""
-    numbers = {
-        name
-        for model in (results.calibration.models if results.calibration else ())
-        for load in model.predicted
-        for name in load.numbers
-    }
+    numbers = {name for model in results.models for load in model.predicted for name in load.numbers}
     limited = (slo for slo in results.decision.slos if slo.metric == "ttft" and slo.column in numbers and not slo.request_class)
     first = next(limited, Slo("ttft", "p99", 0.0))
     return {"throughput_tokens_per_s": None, first.column: first}
@@ -139,17 +134,12 @@ def _metrics(results: Tables) -> dict[str, Slo | None]:
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, whole. Lines: a model calibrated on all of them, with its 90 % interval.",
     invalid="Not shown",
-    finding=lambda results: predictions_title(results.calibration),
+    finding=lambda results: predictions_title(results.models),
 )
 def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve.
-
-    Args:
-        results: `calibration`, of the curves that `runs` has; `decision` with its SLOs.
-    """
-    models = results.calibration.models if results.calibration else ()
-    predicted = _loads(results, [(model.deployment, load) for model in models for load in model.predicted])
-    measured = _loads(results, [(model.deployment, load) for model in models for load in model.measured])
+    """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve."""
+    predicted = _loads(results, [(model.deployment, load) for model in results.models for load in model.predicted])
+    measured = _loads(results, [(model.deployment, load) for model in results.models for load in model.measured])
     if predicted.is_empty():
         why = [f"{model.deployment}: {text}" for model in models if (text := no_model(model))]
         return nothing_to_show("; ".join(["no load can be predicted", *why]))
@@ -168,19 +158,16 @@ def _panel(results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, met
     x, colour, shape = level_axis(results), curve_colour(results), curve_shape(results)
     y = alt.Y("value:Q", title=[title, _WHOLE], scale=span.scale, axis=span.ticks)
     base, low = alt.Chart(lines), alt.Y("low:Q", title=y["title"], scale=span.scale)
-    tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip("value:Q", format=".3g")]
-    dots = (
-        alt.Chart(runs).mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip)
-    )
+    dots = alt.Chart(runs).mark_point(filled=True, size=45, opacity=1)
+    tooltip = ["curve:N", "run:N", "level:Q", *tips(".3g", "value")]
     layers = [
         *limit_line(limit[0] if limit else None, span, y, f"SLO: {limit[0]:g} {unit}" if limit else ""),
         base.mark_area(opacity=0.15, clip=True).encode(x=x, y=low, y2="high:Q", color=colour, detail="workload:N"),
         base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, y=y, color=colour, strokeDash=curve_dash(results)),
-        dots,
+        dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
         *line_ends(results, lines.select("curve", x="level", y="value"), level_span(results), span, (x, y)),
     ]
-    heading = alt.TitleParams(slo.name if slo else "throughput", fontSize=15, fontWeight="normal", anchor="start")
-    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=heading)
+    return panel(layers, slo.name if slo else "throughput")
 
 
 def _loads(results: Tables, loads: Sequence[tuple[str, PredictedLoad | MeasuredLoad]]) -> pl.DataFrame:
@@ -207,7 +194,7 @@ _MODELS = (
 
 def section(view: View) -> Section:
     """How far the predictions of each server's model are off, and which servers have none."""
-    models = view.results.calibration.models if view.results.calibration else ()
+    models = view.results.models
     judged = [
         {"deployment": model.deployment, **{str(i): cell for i, cell in enumerate(cells)}}
         for model in models
@@ -226,7 +213,7 @@ def time_spent(view: View) -> dict[tuple[str, str], str]:
     units = {name: AXES[axis].counted(conversations=turns) for name, axis, turns in rows}
     return {
         (model.deployment, each.workload): shares_text(load_text(each.level, units[each.workload]), each.shares)
-        for model in (view.results.calibration.models if view.results.calibration else ())
+        for model in view.results.models
         for each in _explained(view.results, model)
     }
 

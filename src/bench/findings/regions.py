@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +33,8 @@ from bench.statistics.levels import FLAT, PROPORTIONAL, Floats, Levels
 from bench.statistics.textbook import isotonic
 
 FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
+Name = Literal["equilibrium", "saturation"]
+POINTS: tuple[Name, ...] = ("equilibrium", "saturation")
 Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
 _OWN = ("deployment", "workload", "levels", "top", "noise", "noise_of")
 _SCHEMA = {
@@ -62,7 +64,6 @@ class Point:
 
 
 _FEW = Point("unknown", why="few")
-_UNCOUNTED = Point("unknown", why="uncounted")
 _COLUMN = "throughput_tokens_per_s"
 
 
@@ -70,8 +71,7 @@ def regions(runs: pl.DataFrame) -> pl.DataFrame:
     """The equilibrium and saturation point of each curve, each with its interval, or the reason why there is none.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid` and `throughput_tokens_per_s`, which is that
-            of the steady windows where each valid run of a curve has one); invalid runs are left out.
+        runs: summary rows; throughput is that of the steady windows where each valid run of a curve has one.
 
     Returns:
         One row a deployment and workload, with those columns of `saturation` in `bench/runs/analysis.toml` that `_SCHEMA` names.
@@ -84,21 +84,17 @@ def regions(runs: pl.DataFrame) -> pl.DataFrame:
         few = len(levels) < FEWEST_LEVELS
         first, second = equilibrium(levels, whole=AXES[group["axis"][0]].held), saturation_point(levels)
         if not len(levels) and group["valid"].any() and group[_COLUMN].null_count() == len(group):
-            first = second = _UNCOUNTED
+            first = second = Point("unknown", why="uncounted")
         if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
             first = replace(first, at=second.at)  # it is proportional as long as it grows
-        rows.append(
-            {
-                "deployment": deployment,
-                "workload": workload,
-                "levels": len(levels),
-                "top": float(levels.load[-1]) if len(levels) else None,
-                "noise": None if few else levels.noise,
-                "noise_of": None if few else levels.noise_of,
-                **_columns("equilibrium", first),
-                **_columns("saturation", second),
-            }
-        )
+        top = float(levels.load[-1]) if len(levels) else None
+        noise = {} if few else {"noise": levels.noise, "noise_of": levels.noise_of}
+        points = {
+            f"{name}_{key}": value
+            for name, point in zip(POINTS, (first, second), strict=True)
+            for key, value in vars(point).items()
+        }
+        rows.append({"deployment": deployment, "workload": workload, "levels": len(levels), "top": top, **noise, **points})
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
@@ -190,10 +186,6 @@ def _crossing(load: Floats, values: Floats, goal: float) -> float:
     return float(load[i - 1] + (goal - values[i - 1]) / (values[i] - values[i - 1]) * (load[i] - load[i - 1]))
 
 
-def _columns(name: str, point: Point) -> dict[str, float | str | None]:
-    return {f"{name}_{key}": value for key, value in asdict(point).items()}
-
-
 # P99 ÷ P50 from which a latency's tail has left its median; convention: TTFT of a burst that is computed in order has 2
 APART = 3.0
 FLATTENS = 0.5  # share of proportional throughput below which added load flattens; convention
@@ -205,10 +197,7 @@ def knees(runs: pl.DataFrame) -> dict[tuple[str, str], float]:
 
     It is the lowest level from which on TTFT's P99 is three times its P50 or more, and at which the load above that of the best lower
     level brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5, all by `level_values`. A
-    percentile is infinite where that share of requests failed, and such a tail has left its median too.
-
-    Args:
-        runs: summary rows (`deployment`, `workload`, `level`, `valid`, `ttft_p50_s`, `ttft_p99_s`, `throughput_requests_per_s`).
+    percentile is infinite where that share of requests failed, and such a tail has left its median too. Args: runs: summary rows.
     """
     levels = level_values(runs, _COLUMNS).filter(pl.all_horizontal(pl.col(_COLUMNS) > 0)).sort("level")
     found = {}
@@ -225,8 +214,6 @@ def knees(runs: pl.DataFrame) -> dict[tuple[str, str], float]:
 
 
 Row = Mapping[str, Any]
-Name = Literal["equilibrium", "saturation"]
-POINTS: tuple[Name, ...] = ("equilibrium", "saturation")
 _PROPORTIONAL = shown_share(PROPORTIONAL)
 # By what hides the point, or by what the curve does there.
 _WHY = {
@@ -281,7 +268,7 @@ def _finding(results: Tables) -> str | None:
     return f"Throughput reaches {listed(most)}" if 0 < len(most) <= _NAMED else None
 
 
-_POINTS: dict[str, Name] = {"A|B": "equilibrium", "B|C": "saturation"}
+_POINTS = dict(zip(("A|B", "B|C"), POINTS, strict=True))
 _NAMED = 3  # most curves that a title names
 _PEAK = "throughput_peak_tokens_per_s"
 
@@ -295,11 +282,7 @@ _PEAK = "throughput_peak_tokens_per_s"
     finding=_finding,
 )
 def throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Mean throughput over load, with both points of each curve, beside the best second of each run.
-
-    Args:
-        results: `runs` with `level`, `throughput_tokens_per_s`, `throughput_peak_tokens_per_s` and `valid`; `saturation`.
-    """
+    """Mean throughput over load, with both points of each curve, beside the best second of each run."""
     runs = with_curve(results, results.runs)
     if runs[_COLUMN].is_null().all():
         return nothing_to_show("no run counts its tokens")

@@ -47,8 +47,8 @@ _FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "settings": (questions.several_settings, "settings", ()),
     "gpus": (questions.on_gpus, "gpus", ()),
     "latency-by-length": (questions.swept_length, "lengths", ()),
-    "factors": (questions.crossed_factors, "factors.charts", ()),
-    "factor-panels": (questions.crossed_factors, "factors.charts", ()),
+    "factors": (questions.crossed_factors, "factors", ()),
+    "factor-panels": (questions.crossed_factors, "factors", ()),
 }
 FIGURES = Registry(
     "figure",

@@ -12,7 +12,7 @@ from bench.findings import headline, levels, provenance, trust
 from bench.findings.registry import sections
 from bench.findings.tables import Tables
 from bench.findings.view import View
-from bench.report.blocks import Charts, Section, Terms, Text
+from bench.report.blocks import Charts, Items, Section
 from bench.report.page import read_figure, write_markdown, write_page
 from bench.report.theme import with_curve
 from bench.runs.deployment import DeploymentFacts
@@ -58,7 +58,7 @@ def write_report(
         f"**{changed}**" if (changed := trust.changed_thresholds(view.thresholds)) else "",
     ]
     own = {each.name for each in view.answers} & _OWN_QUESTION
-    found = "" if own else headline.finding(results, view.curve_rows)
+    found = "" if own else headline.finding(results, view.judged)
     overview, trusted = provenance.overview(view.runs, view.facts), trust.first_line(view.runs)
     write_page(
         page,
@@ -96,7 +96,7 @@ def closing_lines(results: Tables, *, figures: int) -> list[str]:
         figures: how many files of figures there are.
     """
     view = View(results)
-    told = [*headline.lines(view.curve_rows, view.curves), *levels.answer(results).lines]
+    told = [*headline.lines(view.judged), *levels.answer(results).lines]
     return [*trust.warnings(results.runs, figures=figures), *told, _MADE]
 
 
@@ -113,15 +113,12 @@ def _filtered(results: Tables) -> dict[str, Any]:
 
 
 _TERMS = (
-    ("TTFT", "from a request's sending to the first chunk with a token. TPOT: (E2E − TTFT) ÷ (output tokens − 1)."),
-    (
-        "Sustained",
-        "is judged in the steady window of continuous loads (up to C_max, the highest such level), of bursts as a whole.",
-    ),
-    ("95 % intervals", "are of one start of a server, unless the baseline was measured in several sessions."),
+    "**TTFT**: from a request's sending to the first chunk with a token. **TPOT**: (E2E − TTFT) ÷ (output tokens − 1).",
+    "**Sustained** is judged in the steady window of continuous loads (up to C_max, the highest such level), of bursts as a whole.",
+    "**95 % intervals** are of one start of a server, unless the baseline was measured in several sessions.",
+    f"Every definition with its formula and its edges: docs/reference/metrics.md of Saturate {__version__}.",
 )
 
 
 def methods(_: View) -> Section:
-    where = "Every definition with its formula and its edges: docs/reference/metrics.md of Saturate"
-    return Section("methods", "Methods", [Terms(_TERMS), Text(f"{where} {__version__}.")])
+    return Section("methods", "Methods", [Items(_TERMS)])

@@ -49,10 +49,9 @@ _RUNS = (
     Column("others' work", "host_other_share", "%.0f %%", 100),
 )
 _MEANING = (
-    "While the cache fills, while it is full: the change of tokens/s (95 % interval) where a stretch lasts four seconds or more; "
-    "longer answers or more requests make stretches longer. "
-    "P99: ~ is an estimate of too few requests (fewer than 662) for a bound; (≤ …) is an upper bound on the true one, at 99 % "
-    "confidence."
+    "While the cache fills, while it is full: the change of tokens/s (95 % interval) where a stretch lasts four seconds or "
+    "more; longer answers or more requests make stretches longer. P99: ~ is an estimate of too few requests (fewer than 662) "
+    "for a bound; (≤ …) is an upper bound on the true one, at 99 % confidence."
 )
 
 

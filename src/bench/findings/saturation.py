@@ -33,16 +33,14 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     throughput: its turning points, as `regions` finds them.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid`, `counts_valid`, `saturated`,
-            `waiting_standing`, `throughput_tokens_per_s`, `predicted_saturation`, and the model's `kv_bytes_per_token` and
-            `parameters`).
+        runs: summary rows.
 
     Returns:
         One row a deployment and workload, with the columns of `saturation` in `bench/runs/analysis.toml`.
     """
     rows = []
     valid = runs.filter("counts_valid")  # a late client does not change what the server counts
-    for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
+    for _, group in valid.group_by(_CURVE, maintain_order=True):
         levels: list[float] = group["level"].unique().sort().to_list()
         # A late client changes these.
         timed = group.filter("valid").group_by("level").agg(level_value("throughput_tokens_per_s")).drop_nulls()
@@ -52,29 +50,17 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
         # A prediction in requests says nothing about a rate.
         counted = group["axis"][0] == CONCURRENCY
         predicted = group["predicted_saturation"].drop_nulls().max() if counted else None
-        expected = (
-            next((i for i, level in enumerate(levels) if level >= predicted), None)  # type: ignore[operator]
-            if predicted is not None
-            else None
-        )
+        beyond = (i for i, level in enumerate(levels) if predicted is not None and level >= predicted)  # type: ignore[operator]
+        expected = next(beyond, None)
         # Of a cache that is full at the lowest level already, a prediction below that is neither right nor wrong.
         shown = levels.index(measured) - expected if measured is not None and expected is not None else None
         rows.append(
-            {
-                "deployment": deployment,
-                "workload": workload,
-                "axis": group["axis"][0],
-                "model": group["model"][0],
-                "measured": measured,
-                "below": below,
+            {key: group[key][0] for key in (*_CURVE, "axis", "model", "kv_bytes_per_token", "parameters")}
+            | {"measured": measured, "below": below, "queue": queue, "queue_below": queue_below, "predicted": predicted}
+            | {
                 "cache_known": bool(group["saturated"].is_not_null().any()),
-                "queue": queue,
-                "queue_below": queue_below,
-                "predicted": predicted,
                 "levels_apart": None if shown is None or (below is None and not shown) else shown,
-                "peak_at": highest[0] if len(highest) else None,
-                "kv_bytes_per_token": group["kv_bytes_per_token"][0],
-                "parameters": group["parameters"][0],
+                "peak_at": next(iter(highest), None),
             }
         )
     turns = regions(runs)
@@ -94,9 +80,11 @@ def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | Non
 
 Row = Mapping[str, Any]
 _NAMED = 5  # most loads that a title names
-_PREDICTED = "[ ({predicted} predicted)]"
-_UNFILLED = "[ ({predicted} in flight predicted)]"
-_FULL = "the KV cache is full at {loads}[, and not at {below:g}]" + _PREDICTED
+_SET = (
+    "Set `decision.slo`, such as `slo: [ttft_p99=1s]`, to learn what is sustained within limits on latency; nothing is measured "
+    "again."
+)
+_PREDICTED = "[ ({predicted:.3g} predicted)]"
 
 
 def answer(rows: Sequence[Row], *, several_workloads: bool) -> Answer:
@@ -105,15 +93,9 @@ def answer(rows: Sequence[Row], *, several_workloads: bool) -> Answer:
     Args:
         rows: of `bench.findings.saturation`, without SLOs: within those fewer may be sustained than fit.
     """
-    limits = (
-        "Set `decision.slo`, such as `slo: [ttft_p99=1s]`, to learn what is sustained within limits on latency; nothing is "
-        "measured again."
-    )
+    lines = shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows])
     return Answer(
-        name="concurrency",
-        question="At what concurrency does the KV cache fill, and where does throughput peak?",
-        lines=shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
-        do=(limits,),
+        "concurrency", "At what concurrency does the KV cache fill, and where does throughput peak?", lines, do=(_SET,)
     )
 
 
@@ -123,12 +105,8 @@ def _name(row: Row, several: bool) -> str:
 
 def _cache(row: Row) -> str:
     if row["measured"] is None:
-        return filled(UNFILLED[row["cache_known"]] + _UNFILLED, {"predicted": _three(row["predicted"])})
-    return filled(_FULL, {**row, "loads": f"{row['measured']:g} in flight", "predicted": _three(row["predicted"])})
-
-
-def _three(number: float | None) -> str | None:
-    return None if number is None else f"{number:.3g}"
+        return filled(UNFILLED[row["cache_known"]] + "[ ({predicted:.3g} in flight predicted)]", row)
+    return filled("the KV cache is full at {measured:g} in flight[, and not at {below:g}]" + _PREDICTED, row)
 
 
 def title(rows: Sequence[Row]) -> str | None:
@@ -143,10 +121,7 @@ def title(rows: Sequence[Row]) -> str | None:
         return None
     several = len({row["workload"] for row in counted}) > 1
     named = [{**row, "name": _name(row, several) if len(counted) > 1 else None} for row in full]
-    loads = [
-        filled("{measured:g} in flight[ on {name}]" + _PREDICTED, {**row, "predicted": _three(row["predicted"])})
-        for row in named
-    ]
+    loads = [filled("{measured:g} in flight[ on {name}]" + _PREDICTED, row) for row in named]
     return f"The KV cache is full at {listed(loads)}" if loads else "No load filled the KV cache"
 
 
@@ -212,10 +187,8 @@ _TABLE = (
 )
 _MEANING = (
     "Predicted: KV tokens ÷ tokens a request, in whole blocks. Full, queue: from here on every valid run filled the cache, or "
-    "had requests "
-    "waiting once the load stood. Knee: TTFT's P99 is three times its P50 while throughput flattens. A|B: up to here a "
-    "request keeps 80 % "
-    "of its throughput at the lowest level; B|C: throughput is highest; each with its 95 % interval."
+    "had requests waiting once the load stood. Knee: TTFT's P99 is three times its P50 while throughput flattens. A|B: up to "
+    "here a request keeps 80 % of its throughput at the lowest level; B|C: throughput is highest; each with its 95 % interval."
 )
 
 

@@ -18,7 +18,7 @@ from bench.findings.comparison.words import difference_text
 from bench.findings.tables import Tables
 from bench.report.blocks import Answer, Column, Section, Table, Text, cell_of_load, shortened
 from bench.report.figure import alt, figure
-from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
+from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape, tips
 from bench.runs.sentences import between_text, load_text
 from bench.servers.settings import setting_name, settings_in, value_text, varying_settings
 from bench.statistics.textbook import FEWEST_POINTS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _THROUGHPUT, _LATENCY = "throughput_tokens_per_s", "e2e_p50_s"
-_SETTINGS = (
+_FACTS = (
     "parameters",
     "device",
     "engine_version",
@@ -38,6 +38,7 @@ _SETTINGS = (
 # What follows from a setting, or from speed, which decides how many requests a closed loop sends, and so their mean lengths.
 _FOLLOWS = {"gpus", "kv_tokens", "num_requests", "prompt_tokens", "output_tokens"}
 _TYPES = {"dtype", "kv_cache_dtype"}  # which decide kv_bytes_per_token too
+_ONE = Ratio(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,13 @@ def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
     Of open loops nothing is said: their throughput is the load that they offer.
 
     Args:
-        runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
-            `compare` takes).
+        runs: summary rows of workloads whose load is what is asked about.
     """
     gains = [_gain(*pair) for pair in _pairs_of(runs.filter(pl.col("axis").is_in(HELD)))]
+    keys = [(gain.workload, gain.setting, gain.deployments[0]) for gain in gains]
     found = []
-    for gain in gains:
-        first = gain.workload, gain.setting, gain.deployments[0]
-        same = [each for each in gains if (each.workload, each.setting, each.deployments[0]) == first]
+    for gain, key in zip(gains, keys, strict=True):
+        same = [each for each, other in zip(gains, keys, strict=True) if other == key]
         found.append(replace(gain, loads=tuple(_judged(gain, load, same) for load in gain.loads)))
     return found
 
@@ -152,39 +152,36 @@ def _rank(value: Any) -> tuple[bool, float, str]:
 def _unlike(pair: tuple[pl.DataFrame, pl.DataFrame]) -> int:
     """In how many settings two deployments differ."""
     one, other = (side.row(0, named=True) for side in pair)
-    return sum(one[name] != other[name] for name in (*_SETTINGS, *settings_in(one)))
-
-
-def _devices_of(side: pl.DataFrame) -> int:
-    """Devices of an instance; what is not known counts as one."""
-    return math.prod(side[name][0] or 1 for name in _PARALLEL)
+    return sum(one[name] != other[name] for name in (*_FACTS, *settings_in(one)))
 
 
 def _gain(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> SettingGain:
-    row = first.row(0, named=True)
-    varying = varying_settings([row, other.row(0, named=True)]).items()
+    rows = first.row(0, named=True), other.row(0, named=True)
+    varying = varying_settings(rows).items()
     found = compare(first, other, [_THROUGHPUT])
     slower = {each["level"]: _ratio(each) for each in _levels(compare(first, other, [_LATENCY]).effects)}
     follows = {setting, *_FOLLOWS, *({"kv_bytes_per_token"} if setting in _TYPES else ())}
-    whole = found.overall.row(0, named=True) if found.overall.height else None
+    whole = next(iter(found.overall.to_dicts()), None)
     return SettingGain(
-        model=row["model"],
-        engine=row["engine"],
-        workload=row["workload"],
-        axis=row["axis"],
+        **{key: rows[0][key] for key in ("model", "engine", "workload", "axis")},
         setting=setting,
         beside=tuple(name for one, others in varying for name in (one, *others) if name != setting),
-        values=(row[setting], other[setting][0]),
-        devices=(_devices_of(first), _devices_of(other)),
-        deployments=(row["deployment"], other["deployment"][0]),
+        values=(rows[0][setting], rows[1][setting]),
+        devices=(_devices_of(rows[0]), _devices_of(rows[1])),
+        deployments=(rows[0]["deployment"], rows[1]["deployment"]),
         whole=_ratio(whole) if whole else None,
         verdict=whole["pooled"] if whole else None,
         loads=tuple(
             Load(each["level"], _ratio(each), each["verdict"], slower.get(each["level"])) for each in _levels(found.effects)
         ),
-        gpus=row["device"] == "cuda",
+        gpus=rows[0]["device"] == "cuda",
         differences=tuple(each for each in found.differences if each.variable not in follows),
     )
+
+
+def _devices_of(row: Mapping[str, Any]) -> int:
+    """Devices of an instance; what is not known counts as one."""
+    return math.prod(row[name] or 1 for name in _PARALLEL)
 
 
 def _levels(effects: pl.DataFrame) -> list[dict[str, Any]]:
@@ -205,13 +202,10 @@ def _judged(gain: SettingGain, load: Load, same: Sequence[SettingGain]) -> Load:
     load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at.ratio for _, at in there]))
     if not any(each.times for each, _ in there):
         return load
-    speeds = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)} | {
-        each.devices[1]: _over(at.ratio, each.times or 1.0) for each, at in there
-    }
-    times = [at.latency for _, at in there if at.latency]
-    quick = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)}
-    quick |= {each.devices[1]: _inverse(ratio) for (each, _), ratio in zip(there, times, strict=False)}
-    return replace(load, most=_best(speeds), quickest=_best(quick) if len(times) == len(there) else ())
+    first, latencies = {gain.devices[0]: _ONE}, {each.devices[1]: at.latency for each, at in there}
+    most = _best(first | {each.devices[1]: _over(at.ratio, each.times or 1.0) for each, at in there})
+    quick = {devices: _inverse(ratio) for devices, ratio in latencies.items() if ratio}
+    return replace(load, most=most, quickest=_best(first | quick) if len(quick) == len(latencies) else ())
 
 
 def _over(ratio: Ratio, times: float) -> Ratio:
@@ -243,8 +237,7 @@ def answer(gains: Sequence[SettingGain]) -> Answer:
     """What other values of settings change, a line a value."""
     names = list(dict.fromkeys(_noun(each) + "s" if each.times else setting_name(each.setting) for each in gains))
     what = f"does another value of {names[0]} change" if len(names) == 1 else "do the settings change"
-    if all(each.times for each in gains):
-        what = f"do more {names[0]} bring"
+    what = f"do more {names[0]} bring" if all(each.times for each in gains) else what
     beside = [f"{name(each)}: {listed([*map(difference_text, each.differences)])}" for each in gains if each.differences]
     return Answer(
         name="settings",
@@ -275,13 +268,13 @@ def _noun(gain: SettingGain) -> str:
 def _parts(gain: SettingGain) -> Iterator[str]:
     if gain.whole is None:
         yield "not known, no pair of runs under the same load is valid"
-    else:
-        unsure = ", so that no difference is established" if gain.verdict == "no evidence" else ""
-        each = f", {shown_share(gain.whole.value / gain.times)} for each {_noun(gain)}" if gain.times else ""
-        yield f"{_ratio_text(gain.whole)} times the throughput over all loads{each}{unsure}"
-        if len(gain.loads) > 1:
-            ends = (gain.loads[0], gain.loads[-1])
-            yield " and ".join(f"{_ratio_text(each.ratio)} at {load_text(each.level, AXES[gain.axis].unit)}" for each in ends)
+        return
+    unsure = ", so that no difference is established" if gain.verdict == "no evidence" else ""
+    each = f", {shown_share(gain.whole.value / gain.times)} for each {_noun(gain)}" if gain.times else ""
+    yield f"{_ratio_text(gain.whole)} times the throughput over all loads{each}{unsure}"
+    if len(gain.loads) > 1:
+        ends = (gain.loads[0], gain.loads[-1])
+        yield " and ".join(f"{_ratio_text(each.ratio)} at {load_text(each.level, AXES[gain.axis].unit)}" for each in ends)
 
 
 def _ratio_text(ratio: Ratio) -> str:
@@ -318,17 +311,12 @@ def _best_text(load: Load) -> str:
     title="What a setting changes",
     question="What does another value of a setting bring in throughput, and does the gain hold as load rises?",
     reading="A panel for each setting: output tokens/s over those with the first value at the same load, by pairs of valid runs, with "
-    "95 % "
-    "intervals. For n times as many devices, efficiency: the ratio ÷ n; at 100 % (dashed) throughput grows as fast as the number of "
-    "devices.",
+    "95 % intervals. For n times as many devices, efficiency: the ratio ÷ n; at 100 % (dashed) throughput grows as fast as the number "
+    "of devices.",
     invalid="Left out, with their counterparts",
 )
 def settings(results: Tables) -> alt.TopLevelMixin:
-    """A panel for each setting: a point with its range a value and load.
-
-    Args:
-        results: `runs` as `setting_gains` takes them.
-    """
+    """A panel for each setting: a point with its range a value and load."""
     panels: dict[str, list[SettingGain]] = {}
     for gain in setting_gains(results.runs):
         if gain.loads:
@@ -336,43 +324,36 @@ def settings(results: Tables) -> alt.TopLevelMixin:
     if not panels:
         return nothing_to_show("no model has valid runs of one closed load with different values of a setting")
     drawn = [_panel(results, title, gains) for title, gains in panels.items()]
-    whole: alt.ConcatChart = alt.concat(*drawn, columns=panels_a_row(len(drawn))).resolve_scale(
-        color="independent", shape="independent"
-    )
-    return whole
+    apart = alt.Resolve(scale=alt.ScaleResolveMap(color="independent", shape="independent"))
+    return alt.concat(*drawn, columns=panels_a_row(len(drawn)), resolve=apart)
 
 
 def _panel(results: Tables, title: str, gains: list[SettingGain]) -> alt.LayerChart:
     rows = pl.DataFrame(
         {
-            "deployment": gain.deployments[1],
-            "series": name(gain),
-            "level": load.level,
-            **{key: value and value / (gain.times or 1.0) for key, value in zip(("ratio", "low", "high"), ends, strict=True)},
+            **{"deployment": gain.deployments[1], "series": name(gain), "level": load.level},
+            **{"ratio": ratio.value, "low": ratio.low, "high": ratio.high},
         }
         for gain in gains
         for load in gain.loads
-        for ends in [(load.ratio.value, load.ratio.low, load.ratio.high)]
+        for ratio in [_over(load.ratio, gain.times or 1.0)]
     )
-    x = level_axis(results)
     what = "efficiency" if title == "devices" else "throughput ÷ that with the first value"
-    top = 2 * float(max(*rows["ratio"], 1.0))  # beyond which a range says nothing
-    y = alt.Y(
-        "ratio:Q", title=what, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, min(top, _highest(rows))], nice=False)
+    highest = max(1.0, *rows["ratio"])
+    top = min(2 * highest, 1.05 * max(highest, *rows["high"].drop_nulls()))  # beyond twice the highest a range says nothing
+    x, y = (
+        level_axis(results),
+        alt.Y("ratio:Q", title=what, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, top], nice=False)),
     )
     colour, shape = series_colour(results, rows, title=None), series_shape(rows, title=None)
     base = alt.Chart(rows)
-    tooltip = ["series:N", "level:Q", *(alt.Tooltip(f"{key}:Q", format=".0%") for key in ("ratio", "low", "high"))]
+    tooltip = ["series:N", "level:Q", *tips(".0%", "ratio", "low", "high")]
     layers = [
         alt.Chart(pl.DataFrame({"ratio": [1.0]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y=y),
         base.mark_rule(clip=True).encode(x=x, y=alt.Y("low:Q", title=what), y2="high:Q", color=colour),
         base.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
     ]
     return alt.LayerChart(layer=layers, title=title, width=300)
-
-
-def _highest(rows: pl.DataFrame) -> float:
-    return 1.05 * float(max(1.0, *rows["ratio"], *rows["high"].drop_nulls()))
 
 
 def section(view: View) -> Section:

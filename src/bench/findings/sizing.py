@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -92,26 +92,6 @@ class OperatingPoint:
 
 
 @dataclass(frozen=True)
-class Fleet:
-    """Instances and GPUs (None where those of one are unknown); `utilisation` is the peak as a share of what they could sustain."""
-
-    instances: int
-    gpus: int | None
-    utilisation: float
-
-
-def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fleet:
-    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs.
-
-    Args:
-        peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
-    """
-    instances = math.ceil(_exact(peak_rps / point.usable_rps))
-    bought = math.ceil(_exact(instances * safety))
-    return Fleet(instances, None if point.gpus is None else bought * point.gpus, peak_rps / (bought * point.usable_rps))
-
-
-@dataclass(frozen=True)
 class Limits:
     """What one instance should refuse, so that what it accepts meets its SLO.
 
@@ -184,7 +164,10 @@ def sized(
 ) -> dict[str, Any]:
     """Everything about a fleet as plain data: `bench fleet` prints it, the report shows it.
 
+    instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs.
+
     Args:
+        peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
         slos: the least TTFT of all bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
 
     Returns:
@@ -194,27 +177,24 @@ def sized(
         (null without a price or GPUs): USD an `hour`, a `month` (`month_least`, `month_most`), `million_output_tokens_at_peak`,
         `break_even_million_tokens_a_month`.
     """
-    of = {"": point.usable_rps, "_least": point.usable_high, "_most": point.usable_low}
-    fleets = {
-        end: None if rate is None or rate <= 0 else fleet(replace(point, usable_rps=rate), peak_rps, safety=safety)
-        for end, rate in of.items()
-    }
-    gpus = {end: None if found is None else found.gpus for end, found in fleets.items()}
+    rates = {"": point.usable_rps, "_least": point.usable_high, "_most": point.usable_low}
+    instances = {end: math.ceil(_exact(peak_rps / rate)) if rate and rate > 0 else None for end, rate in rates.items()}
+    bought = {end: None if number is None else math.ceil(_exact(number * safety)) for end, number in instances.items()}
+    gpus = {end: None if None in (number, point.gpus) else number * point.gpus for end, number in bought.items()}  # type: ignore[operator]
     ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft" and slo.request_class is None), default=None)
     cost: dict[str, float | None] | None = None
     if gpu_hour is not None and gpus[""] is not None:
-        bought = gpus[""]
-        cost = {"price_per_hour": gpu_hour, "hour": gpu_hour * bought}
+        hour = gpu_hour * gpus[""]
+        cost = {"price_per_hour": gpu_hour, "hour": hour}
         cost |= {f"month{end}": None if number is None else gpu_hour * number * _HOURS_A_MONTH for end, number in gpus.items()}
-        tokens = peak_rps * point.output_tokens if point.output_tokens else None
-        if tokens:
-            cost["million_output_tokens_at_peak"] = gpu_hour * bought / (tokens * HOUR_S) * 1e6
+        if tokens := peak_rps * (point.output_tokens or 0):
+            cost["million_output_tokens_at_peak"] = hour / (tokens * HOUR_S) * 1e6
         if token_price is not None:
-            cost["break_even_million_tokens_a_month"] = gpu_hour * bought * _HOURS_A_MONTH / token_price
+            cost["break_even_million_tokens_a_month"] = hour * _HOURS_A_MONTH / token_price
     return {
-        **{f"instances{end}": None if found is None else found.instances for end, found in fleets.items()},
+        **{f"instances{end}": number for end, number in instances.items()},
         **{f"gpus{end}": number for end, number in gpus.items()},
-        "utilisation_at_peak": fleet(point, peak_rps, safety=safety).utilisation,
+        "utilisation_at_peak": peak_rps / ((bought[""] or 0) * point.usable_rps),
         "peak_rps": peak_rps,
         "safety": safety,
         **{"gpus_per_instance" if key == "gpus" else key: value for key, value in asdict(point).items()},

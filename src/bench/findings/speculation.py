@@ -20,11 +20,7 @@ _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_len
     judged="telemetry_valid",
 )
 def speculation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Acceptance rate, or accepted length where no rate is known, beside TPOT P50: a point a run, a line a curve.
-
-    Args:
-        results: `runs` with `level`, `acceptance_rate` (0–1), `accepted_length` (tokens), `tpot_p50_s` (s), `valid` and `counts_valid`.
-    """
+    """Acceptance rate, or accepted length where no rate is known, beside TPOT P50: a point a run, a line a curve."""
     runs = with_curve(results, results.runs.with_columns(speculates=_DRAFTED.any().over("deployment")))
     if not runs["speculates"].any():
         return nothing_to_show("no server counts drafted tokens, or none was drafted")

@@ -9,19 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from bench.axes import AXES
 from bench.models.catalogue import Accelerator
-from bench.predict.calibration import Calibration
+from bench.parse.windows import of_windows
+from bench.predict.calibration import Calibration, ModelRecord
 from bench.runs.files import read, read_known
+from bench.runs.grades import why_ungraded
 from bench.runs.latencies import class_names
 from bench.runs.searches import SearchRecord, TuningRecord, found_in
+from bench.runs.summary import read_summary
 from bench.study.decision import Decision
 from bench.study.slo import applying
 from bench.workloads.endpoints.kind import unit_of
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from bench.findings.analysis import Analysis
     from bench.findings.comparison.compare import Comparison
 
@@ -72,12 +75,7 @@ class Tables:
         Args:
             analysis: the folder with the tables of the analysis; None analyses these runs.
         """
-        import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
-
-        from bench.findings.analysis import read_analysis  # noqa: PLC0415 - as above
-        from bench.parse.windows import of_windows  # noqa: PLC0415 - as above
-        from bench.runs.grades import why_ungraded  # noqa: PLC0415 - as above
-        from bench.runs.summary import read_summary  # noqa: PLC0415 - as above
+        from bench.findings.analysis import read_analysis  # noqa: PLC0415 - it imports what charts are drawn from
 
         runs = of_windows(read_summary(summary))[0]
         models = read_known(Calibration, calibration) if calibration else None
@@ -96,20 +94,20 @@ class Tables:
 
     def given(self, uses: Collection[str]) -> Tables:
         """The same results with no more than `uses` says, as `bench.findings.registry.FIGURES` has it."""
-        decision = Decision(**self.decision.model_dump(include=set(uses)))
-        device = self.device if "accelerator" in uses else None
-        calibration = self.calibration if "calibration" in uses else None
-        analysed = self.analysis
-        return replace(
-            self,
-            decision=decision,
-            device=device,
-            calibration=calibration,
-            analysed=analysed,
-            searches=(),
-            grades=None,
-            tuning=None,
+        return Tables(
+            self.runs,
+            self.timeseries,
+            self.whole,
+            decision=Decision(**self.decision.model_dump(include=set(uses))),
+            device=self.device if "accelerator" in uses else None,
+            calibration=self.calibration if "calibration" in uses else None,
+            analysed=self.analysis,
         )
+
+    @property
+    def models(self) -> tuple[ModelRecord, ...]:
+        """What predicts loads that nobody measured, of each deployment; none where nothing was calibrated."""
+        return self.calibration.models if self.calibration else ()
 
     @property
     def axis(self) -> str:
@@ -128,8 +126,9 @@ class Tables:
 
     def of(self, deployment: str) -> Tables:
         """The results of one deployment."""
-        runs, series = (table.filter(deployment=deployment) for table in (self.runs, self.timeseries))
-        return replace(self, runs=runs, timeseries=series)
+        return replace(
+            self, runs=self.runs.filter(deployment=deployment), timeseries=self.timeseries.filter(deployment=deployment)
+        )
 
     def by_axis(self) -> list[Tables]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
@@ -207,9 +206,9 @@ class Tables:
     @cached_property
     def priced(self) -> pl.DataFrame:
         """The runs with what their load would cost and earn an hour."""
-        from bench.findings.economics import Prices, economics  # noqa: PLC0415 - as above
+        from bench.findings.economics import economics  # noqa: PLC0415 - as above
 
-        return economics(self.runs, Prices.of(self.decision, self.device))
+        return economics(self.runs, self.decision, self.device)
 
     @property
     def priced_curves(self) -> pl.DataFrame:

@@ -30,13 +30,9 @@ def first_line(runs: pl.DataFrame) -> str:
     if not rejected.height:
         return "The run is valid." if runs.height == 1 else f"All {runs.height} runs are valid."
     why = alike(reason for codes in rejected["reasons"] for reason in reason_texts(codes))
-    often = (
-        f" Most often: {why[0][0]} ({count_text(why[0][1], 'run', of=runs.height)})."
-        if len(why) > 1
-        else f" Why: {why[0][0]}."
-        if why
-        else ""
-    )
+    often = f" Why: {why[0][0]}." if why else ""
+    if len(why) > 1:
+        often = f" Most often: {why[0][0]} ({count_text(why[0][1], 'run', of=runs.height)})."
     if not timed:
         rest = "only the server's counts hold" if runs["counts_valid"].any() else "no result holds"
         what = "The only run is invalid" if runs.height == 1 else f"None of the {runs.height} runs is valid"

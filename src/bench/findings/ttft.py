@@ -69,11 +69,7 @@ def _finding(results: Tables) -> str | None:
     finding=_finding,
 )
 def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """P50 and the SLO's percentile of TTFT over load: a panel each, a line a curve.
-
-    Args:
-        results: `runs` with `level`, the latencies' percentiles (s) and `valid`; `decision` with its SLOs.
-    """
+    """P50 and the SLO's percentile of TTFT over load: a panel each, a line a curve."""
     shown = _percentiles(results)
     if not shown:
         return nothing_to_show("no run has a latency")

@@ -10,8 +10,7 @@ from typing import Any
 import polars as pl
 
 from bench.findings.answers import answers
-from bench.findings.capacity.curves import Curve, curves_of, limits
-from bench.findings.headline import curve_rows
+from bench.findings.capacity.curves import Curve, curves_of, limits_text
 from bench.findings.tables import Tables
 from bench.report.blocks import Answer
 from bench.runs.deployment import DeploymentFacts
@@ -47,9 +46,9 @@ class View:
         return curves_of(self.results)
 
     @cached_property
-    def curve_rows(self) -> list[dict[str, Any]]:
-        """What the first screen says of each curve."""
-        return curve_rows(self.curves, limited=bool(self.within))
+    def judged(self) -> list[Curve]:
+        """Those of which it is known what they sustain, or why not."""
+        return [curve for curve in self.curves if curve.point]
 
     @cached_property
     def answers(self) -> list[Answer]:
@@ -58,7 +57,7 @@ class View:
     @cached_property
     def within(self) -> str:
         """The limits that judge any curve, in words; empty without any."""
-        return limits(self.curves)
+        return limits_text(curve.slos for curve in self.curves if curve.point or curve.slos)
 
     @cached_property
     def families(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,42 +74,35 @@ def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 
     return found
 
 
-@dataclass(frozen=True)
-class _Limit:
-    """The highest load within all criteria. Attributes: low, high: whether measured loads bound it from below, and from above."""
-
-    belief: Belief
-    low: bool
-    high: bool
+Limit = tuple[Belief, bool, bool]  # the highest load within all criteria; whether measured loads bound it from below, and above
 
 
-def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> _Limit | None:
+def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> Limit | None:
     limits, held, valid = limits_of(runs, slos), AXES[runs["axis"][0]].held, runs.filter("valid").to_dicts()
     if not valid or (not limits and held):
         return None
     levels, limit = judged_levels(valid, limits, failed_share)
-    if any(unmeasured(level.rows, slo) for level in levels for slo in limits):
-        return None
-    settled = [level for level in levels if level.unsettled is None]
-    if limit is None or not settled:
+    settled = [level for level in levels if not level.unsettled]
+    if limit is None or not settled or any(unmeasured(level.rows, slo) for level in levels for slo in limits):
         return None
     low, high = limit_ends(limit, settled, whole=held)
-    return _Limit(limit, low is not None, high is not None)
+    return limit, low is not None, high is not None
 
 
-def _ratio(fleet: _Limit | None, one: _Limit | None, replicas: int) -> tuple[float | None, float | None, float | None]:
+def _ratio(fleet: Limit | None, one: Limit | None, replicas: int) -> tuple[float | None, float | None, float | None]:
     """The middle and both ends of the distribution of fleet ÷ (replicas × one)."""
     if fleet is None or one is None:
         return None, None, None
-    above, below = fleet.belief.limits, np.random.default_rng(0).permutation(one.belief.limits)
-    count = min(len(above), len(below))
-    above = np.random.default_rng(1).permutation(above)[:count]
+    (several, several_low, several_high), (alone, alone_low, alone_high) = fleet, one
+    count = min(len(several.limits), len(alone.limits))
+    above, below = (np.random.default_rng(i).permutation(each.limits)[:count] for i, each in ((1, several), (0, alone)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = above / (replicas * below[:count])
-    ratio = Belief(np.sort(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)))
-    low, high = ratio.interval
-    middle = ratio.middle if fleet.low and fleet.high and one.low and one.high else None
-    return middle, low if fleet.low and one.high else None, high if fleet.high and one.low else None
+        ratio = Belief(np.sort(np.nan_to_num(above / (replicas * below), nan=np.inf, posinf=np.inf)))
+    low, high = (
+        end if known else None
+        for end, known in zip(ratio.interval, (several_low and alone_high, several_high and alone_low), strict=True)
+    )
+    return ratio.middle if all((several_low, several_high, alone_low, alone_high)) else None, low, high
 
 
 # In {runs} stand how many of the runs showed it.
@@ -123,34 +117,27 @@ def efficiency(found: Efficiency) -> str:
     """What a fleet sustains against as many times what one replica does."""
     whole = f"{found.replicas} times what {found.one} sustains"
     low, high = (None if end is None else shown_share(end) for end in (found.low, found.high))
+    known = " and ".join(filter(None, [low and f"at least {low}", high and f"at most {high}"]))
     if found.value is not None:
         known = f"{shown_share(found.value)} ({low} to {high})"
-    elif low or high:
-        known = " and ".join([*([f"at least {low}"] if low else []), *([f"at most {high}"] if high else [])])
-    else:
-        return (
-            f"{found.fleet}, {found.workload}: its share of {whole} is not known, as the measured loads do not bound both "
-            f"limits. "
-            "Measure loads around both."
-        )
+    if not known:
+        unknown = "is not known, as the measured loads do not bound both limits. Measure loads around both."
+        return f"{found.fleet}, {found.workload}: its share of {whole} {unknown}"
     return f"{found.fleet}, {found.workload}: {found.replicas} replicas sustain {known} of {whole}."
 
 
 def sentences(found: Mapping[str, Sequence[WorkerVerdict]]) -> list[str]:
     """What sets the workers of a deployment apart, a sentence for each worker and way; none where all are alike."""
     groups: dict[tuple[str, Check], list[WorkerVerdict]] = {}
-    for verdicts in found.values():
-        for each in verdicts:
-            groups.setdefault((each.worker, each.check), []).append(each)
-    return [_sentence(same, len(found)) for same in groups.values()]
-
-
-def _sentence(same: Sequence[WorkerVerdict], runs: int) -> str:
-    first = same[0]
-    numbers = [each.value for each in same if isinstance(each.value, int | float)]
-    value = max(numbers) if numbers else first.value
-    words = {"worker": first.worker, "value": value, "usual": first.usual, "runs": count_text(len(same), "run", of=runs)}
-    return filled(_TEXTS[first.check], words)
+    for each in itertools.chain(*found.values()):
+        groups.setdefault((each.worker, each.check), []).append(each)
+    told = []
+    for (worker, check), same in groups.items():
+        numbers = [each.value for each in same if isinstance(each.value, int | float)]
+        value = max(numbers) if numbers else same[0].value
+        words = {"worker": worker, "value": value, "usual": same[0].usual, "runs": count_text(len(same), "run", of=len(found))}
+        told.append(filled(_TEXTS[check], words))
+    return told
 
 
 _WORKER = ("deployment", "workload", "family", "axis", "turns", "level")

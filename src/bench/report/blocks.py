@@ -1,4 +1,4 @@
-"""What a report is made of: answers, and sections of texts, lists, tables with cells, articles and figures. `page` writes them as
+"""What a report is made of: answers, and sections of texts, lists, tables with cells and figures. `page` writes them as
 HTML and as Markdown.
 """
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bench.errors import listed
@@ -80,28 +81,28 @@ class Table:
     rows: Sequence[Row]
     sorts: bool = True
 
+    @cached_property
+    def shown(self) -> list[Column]:
+        """The columns of which some row has a value; the first names the rows."""
+        return [column for column in self.columns if any(column.cell(row).text != "–" for row in self.rows)]
+
 
 @dataclass(frozen=True)
-class Article:
-    """A heading with lines under it, and further ones each under a term; what is empty is left out.
+class Answer:
+    """One question that the runs ask, or one curve, answered in sentences; what is empty is left out.
 
     Attributes:
-        name: of its anchor. deployment, family: by which the page's filter hides it.
+        name: of the question, as its anchor has it. lines: the answer; where something is not known, that and why. sure: what it
+            rests on. do: what follows from it. deployment, family: by which the page's filter hides it.
     """
 
-    title: str
+    name: str
+    question: str
     lines: Sequence[str]
-    terms: Sequence[tuple[str, Sequence[str]]] = ()
-    name: str | None = None
+    sure: Sequence[str] = ()
+    do: Sequence[str] = ()
     deployment: str | None = None
     family: str | None = None
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Terms with what each means."""
-
-    rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Charts:
     note: bool = False
 
 
-Block = Text | Items | Table | Article | Terms | Code | Fold | Charts
+Block = Text | Items | Table | Answer | Code | Fold | Charts
 
 
 @dataclass(frozen=True)
@@ -166,22 +167,6 @@ def cell_of_latency(value: float | None, met: bool | None, *, name: str = "", ma
 _NAMED = 4  # most curves that a line names
 MOST_LINES = 8  # most lines of an answer; the tables have the rest
 AGAIN = f"Measure the invalid runs again: `{BENCH} runs --discard invalid`, then the same command as before."
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One question that the runs ask, answered in sentences.
-
-    Attributes:
-        name: of the question, as its anchor has it. lines: the answer; where something is not known, that and why. sure: what it
-            rests on. do: what follows from it.
-    """
-
-    name: str
-    question: str
-    lines: tuple[str, ...]
-    sure: tuple[str, ...] = ()
-    do: tuple[str, ...] = ()
 
 
 def shortened(lines: Sequence[str], most: int = MOST_LINES, where: str = "in the tables below") -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -48,13 +49,12 @@ def sustained_title(points: pl.DataFrame) -> str | None:
     return ", ".join([f"Sustained within the SLOs: {first} tokens/s", *others])
 
 
-def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
+def margin_title(rows: Sequence[Mapping[str, Any]], slos: Sequence[Slo]) -> str | None:
     """Which SLO is missed first, and on how many curves; None where that is known of no curve.
 
     Args:
-        points: rows of `bench.findings.capacity.points.operating_points`.
+        rows: of `bench.findings.capacity.points.operating_points`.
     """
-    rows = points.to_dicts()
     ends = [[miss["by"] for miss in row["missed"] if not miss["close"]] for row in rows if row["kind"] in ("found", "below")]
     named = [listed([str(slo) for slo in slos if slo.column in end]) for end in ends if end]
     counts = Counter(named).most_common()

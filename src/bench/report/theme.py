@@ -28,6 +28,7 @@ _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46
 # Of workloads. Limits and predictions have a longer dash than any of these.
 _DASHES = [[1, 0], [3, 3], [9, 2, 2, 2], [1, 4], [9, 2, 2, 2, 2, 2]]
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
+CROSS: dict[str, Any] = {"shape": "cross", "angle": 45, "strokeWidth": 1.5, "opacity": 1, "size": 70}  # of an invalid run
 NEUTRAL = "#777777"
 _Channel = TypeVar("_Channel", "alt.Color", "alt.Shape", "alt.StrokeDash")
 _FONT = "Helvetica, Arial, sans-serif"
@@ -41,29 +42,26 @@ _FARTHEST = 3.0  # times the highest value: a limit beyond would leave the panel
 _NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
 
 
-def deployment_colours(results: Curves) -> dict[str, str]:
-    """Each deployment's colour, the same one in every figure, in every part of it, and under every workload."""
-    deployments = results.study["deployment"].unique(maintain_order=True)
-    return {name: _MANY[i % len(_MANY)] for i, name in enumerate(deployments)}
-
-
 def inks(results: Curves) -> dict[str, tuple[str, str]]:
-    """Of each deployment the colour of its marks, and the darker one of its name."""
-    return {name: (hue, _DARKER[_MANY.index(hue) % len(_DARKER)]) for name, hue in deployment_colours(results).items()}
+    """Each deployment's colour, the same in every figure and under every workload, and a darker one for its name."""
+    names = results.study["deployment"].unique(maintain_order=True)
+    return {name: (_MANY[i % len(_MANY)], _DARKER[i % len(_DARKER)]) for i, name in enumerate(names)}
 
 
 def curve_colour(results: Curves) -> alt.Color:
     """The colour of each curve's deployment."""
-    colours = deployment_colours(results)
-    of = {curve: colours[name] for curve, name, _ in _curves(results)}
-    return marked(alt.Color, "curve:N", of, title="curve", legend=_legend(results))
+    return _of_curves(results, alt.Color, {name: hue for name, (hue, _) in inks(results).items()})
 
 
 def curve_shape(results: Curves) -> alt.Shape:
     """The shape of each curve's deployment, as its colour: either tells them apart."""
-    marks = shapes(results.study["deployment"].unique(maintain_order=True).to_list())
-    of = {curve: marks[name] for curve, name, _ in _curves(results)}
-    return marked(alt.Shape, "curve:N", of, title="curve", legend=_legend(results))
+    return _of_curves(results, alt.Shape, shapes(results.study["deployment"].unique(maintain_order=True).to_list()))
+
+
+def _of_curves(results: Curves, channel: type[_Channel], of: Mapping[str, str]) -> _Channel:
+    """Of so many curves that their names at the ends of their lines would cover one another with a legend."""
+    legend = alt.Legend(symbolOpacity=1) if len(curve_column(results)) > _NAMED else None
+    return marked(channel, "curve:N", {curve: of[name] for curve, name in _curves(results)}, title="curve", legend=legend)
 
 
 def curve_dash(results: Curves) -> alt.StrokeDash:
@@ -73,16 +71,10 @@ def curve_dash(results: Curves) -> alt.StrokeDash:
     return marked(alt.StrokeDash, "workload:N", of, legend=None)
 
 
-def _curves(results: Curves) -> list[tuple[str, str, str]]:
-    """The name, the deployment and the workload of each curve, in the study's order."""
-    found = with_curve(results, results.runs).unique("curve", maintain_order=True)
-    names = {row[0]: row for row in found.select("curve", "deployment", "workload").iter_rows()}
-    return [names[curve] for curve in curve_column(results)]
-
-
-def _legend(results: Curves) -> alt.Legend | None:
-    """Of so many curves that their names at the ends of their lines would cover one another."""
-    return alt.Legend(symbolOpacity=1) if len(curve_column(results)) > _NAMED else None
+def _curves(results: Curves) -> list[tuple[str, str]]:
+    """The name and the deployment of each curve, in the order of legends and panels."""
+    found = in_order(results, with_curve(results, results.runs).unique("curve", maintain_order=True))
+    return found.select("curve", "deployment").rows()
 
 
 def marked(channel: type[_Channel], field: str, of: Mapping[Any, Any], **more: Any) -> _Channel:
@@ -173,23 +165,37 @@ def line_ends(
         lines: rows with `curve`, `x` and `y`; a line ends with its last row.
     """
     of, study = inks(results), results.study.select("deployment", "workload").n_unique()
-    ink = {curve: of[name][1] for curve, name, _ in _curves(results)}
+    ink = {curve: of[name][1] for curve, name in _curves(results)}
     ends = lines.drop_nulls(["x", "y"]).unique("curve", keep="last", maintain_order=True).sort("y", descending=True)
     if study == 1 or not 0 < len(ends) <= _NAMED:
         return []
-    placed: list[tuple[float, float, float]] = []
-    rows = []
-    for row in ends.iter_rows(named=True):
-        left, up = _NARROWEST * x.share(row["x"]), height * (1 - y.share(row["y"]))
-        right = left + _LETTER * len(row["curve"])
-        up = max([up, *(other + _LINE for begin, end, other in placed if begin < right and left < end)])
-        placed.append((left, right, up))
-        rows.append({"curve": row["curve"], "ink": ink[row["curve"]], "end": row["x"], "beside": y.value(1 - up / height)})
+    beside = lowered(ends.select("x", "y", "curve").rows(), x, y, height=height)
+    inked = pl.col("curve").replace_strict(ink, return_dtype=pl.String)
+    rows = ends.select("curve", ink=inked, end="x", beside=pl.Series(beside, dtype=pl.Float64))
     across, along = alt.X("end:Q", scale=axes[0]["scale"], title=axes[0]["title"]), alt.Y("beside:Q", scale=axes[1]["scale"])
-    base = alt.Chart(pl.DataFrame(rows)).encode(x=across, y=along.title(axes[1]["title"]), text="curve:N")
+    base = alt.Chart(rows).encode(x=across, y=along.title(axes[1]["title"]), text="curve:N")
     look: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 9, "fontSize": 13, "clip": False}
     ground = base.mark_text(stroke="white", strokeWidth=3, **look)  # over lines that it covers
     return [ground, base.mark_text(**look).encode(color=alt.Color("ink:N", scale=None))]
+
+
+def lowered(
+    texts: Sequence[tuple[float, float, str]], x: Span, y: Span, *, before: bool = False, height: int = HEIGHT
+) -> list[float]:
+    """At which values of y texts beside points stand so that none covers one before it: lower than its point where it would.
+
+    Args:
+        texts: each point's x and y, and its text, from the highest point on. before: whether texts end at their points.
+    """
+    placed: list[tuple[float, float, float]] = []
+    for across, at, text in texts:
+        edge, wide = _NARROWEST * x.share(across), _LETTER * len(text)
+        left = edge - wide if before else edge
+        right = left + wide
+        down = height * (1 - y.share(at))
+        down = max([down, *(other + _LINE for begin, end, other in placed if begin < right and left < end)])
+        placed.append((left, right, down))
+    return [y.value(1 - down / height) for _, _, down in placed]
 
 
 def limit_line(limit: float | None, y: Span, axis: alt.Y, label: str) -> list[alt.Chart]:
@@ -226,7 +232,7 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
     valid = chart.transform_filter("datum.valid").mark_point(filled=True, opacity=1, size=55)
     rest = {key: value for key, value in common.items() if key != "shape"}
     invalid = chart.transform_filter("!datum.valid")
-    crosses = invalid.mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1, size=70)
+    crosses = invalid.mark_point(filled=False, **CROSS)
     return alt.LayerChart(layer=[valid.encode(**common), crosses.encode(**rest)])
 
 
@@ -290,8 +296,7 @@ def load_panel(
         *over,
         *line_ends(results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y), height=height),
     ]
-    top = alt.TitleParams(heading, fontSize=15, fontWeight="normal", anchor="start") if heading else alt.Undefined
-    return alt.LayerChart(layer=layers, width=width, height=height, title=top)
+    return panel(layers, heading, width, height)
 
 
 def unit_column(column: str, unit: str) -> str:
@@ -301,8 +306,8 @@ def unit_column(column: str, unit: str) -> str:
 
 def series_colour(results: Curves, rows: pl.DataFrame, **more: Any) -> alt.Color:
     """The colour of each `series`' `deployment`."""
-    colours, of = deployment_colours(results), dict(rows.select("series", "deployment").iter_rows())
-    return marked(alt.Color, "series:N", {series: colours[name] for series, name in of.items()}, **more)
+    colours, of = inks(results), dict(rows.select("series", "deployment").iter_rows())
+    return marked(alt.Color, "series:N", {series: colours[name][0] for series, name in of.items()}, **more)
 
 
 def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
@@ -310,9 +315,17 @@ def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
     return marked(alt.Shape, "series:N", shapes(rows["series"].unique(maintain_order=True).to_list()), **more)
 
 
-def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
-    """Layers of one panel, at the common size."""
-    return alt.LayerChart(layer=list(layers)).properties(width=WIDTH, height=HEIGHT)
+def panel(
+    layers: Sequence[alt.Chart | alt.LayerChart], heading: str = "", width: int = WIDTH, height: int = HEIGHT
+) -> alt.LayerChart:
+    """Layers of one panel, below a heading."""
+    top = alt.TitleParams(heading, fontSize=15, fontWeight="normal", anchor="start") if heading else alt.Undefined
+    return alt.LayerChart(layer=list(layers), width=width, height=height, title=top)
+
+
+def tips(form: str, *fields: str) -> list[alt.Tooltip]:
+    """Numbers of this form on hover."""
+    return [alt.Tooltip(f"{field}:Q", format=form) for field in fields]
 
 
 def panels_a_row(panels: int, most: int = _PANELS_A_ROW) -> int:
@@ -391,7 +404,7 @@ def with_curve(results: Curves, frame: pl.DataFrame) -> pl.DataFrame:
 
 def curve_column(results: Curves) -> list[str]:
     """The curves in the order of legends and panels."""
-    return in_order(results, with_curve(results, results.runs))["curve"].unique(maintain_order=True).to_list()
+    return [curve for curve, _ in _curves(results)]
 
 
 def in_order(results: Curves, table: pl.DataFrame) -> pl.DataFrame:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -13,7 +13,7 @@ from bench.errors import listed
 from bench.findings import causes, fleet
 from bench.findings.capacity import words as capacity
 from bench.findings.causes import Bottleneck
-from bench.findings.economics import Prices
+from bench.findings.economics import gpu_hour
 from bench.findings.sizing import OperatingPoint, is_machine, sized
 from bench.findings.tables import Tables
 from bench.models.catalogue import Accelerator
@@ -28,108 +28,63 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Curve:
-    """One deployment under one workload.
+    """One deployment under one workload, and what is known of it in words, each empty where nothing is.
 
     Attributes:
-        burst: whether its arrivals are bursts. machine: whether an instance is a machine with an engine on its CPU.
+        burst: whether its arrivals are bursts. gpu: what a GPU of the fleet is called: a machine where the engine runs on a CPU.
         there: the values at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (None without one), and `profit_per_h` (USD).
-        measured: the operating point; None without SLOs, or where no load meets them. fleet: of `sized`; None without a peak, too.
+        fleet: of `sized`; None without a peak, without SLOs, or where no load meets them.
         point: row of `capacity`; None for a closed loop without SLOs. saturation: row of `saturation`; None where no run can be
-            trusted. limit: why it sustains no more; None without SLOs.
+            trusted. limit: why it sustains no more; None without SLOs. slos: the limits that judge it, as text.
         searched: what a search for the decision's SLOs found; None without one.
+        sustains: what follows "sustains". ends: where its limit lies, by all its runs; a search's own record may know less.
+        misses: the first load that misses, and by what. why: why it sustains no more. remedy: what would raise it.
+        evidence: how much was measured at what it sustains. narrowed: what would narrow its interval.
+        contradiction: that load, latency and rate contradict one another. plan: how many to plan for the peak.
     """
 
     name: str
     deployment: str
     workload: str
     burst: bool
-    machine: bool
+    gpu: str
     there: Row
-    measured: OperatingPoint | None
     fleet: Row | None
     point: Row | None
     saturation: Row | None
     limit: Bottleneck | None
+    slos: tuple[str, ...]
     searched: SearchRecord | None
+    sustains: str = ""
+    ends: str = ""
+    misses: str = ""
+    why: str = ""
+    remedy: str = ""
+    evidence: str = ""
+    narrowed: str = ""
+    contradiction: str = ""
+    plan: str = ""
 
     @property
-    def gpu(self) -> str:
-        """What a GPU of the fleet is called."""
-        return "machine" if self.machine else "GPU"
+    def close(self) -> bool:
+        """Whether the first load that it does not sustain is too close to its limits to tell."""
+        return bool(self.point) and capacity.too_close(self.point or {})
 
     @property
-    def slos(self) -> tuple[str, ...]:
-        """The limits that judge it, as text: of a decision, those of all requests and of the classes that it has."""
-        return tuple(self.searched.slos if self.searched else self.point["slos"] if self.point else ())
+    def found(self) -> bool:
+        """Whether a load is known that it sustains."""
+        return bool(self.point and self.point["kind"] in ("found", "above"))
 
     @property
-    def sustains(self) -> str:
-        """What follows "sustains"; empty where nothing was judged."""
-        return capacity.sustains(self.point) if self.point else ""
-
-    @property
-    def ends(self) -> str:
-        """Where its limit lies, by all its runs; empty where they do not say. A search's own record may know less."""
-        if self.searched and self.point and self.point["limit"]:
-            return searches.search_limit(self.searched).replace(" at 95 % confidence", "")
-        return capacity.limit(self.point) if self.point else ""
-
-    @property
-    def misses(self) -> str:
-        """The first load that misses, and by what."""
-        return capacity.first_miss(self.point) if self.point else ""
-
-    @property
-    def why(self) -> str:
-        """Why it sustains no more; empty where nothing limits it or is known."""
-        return causes.why(self.limit, self.point["missed_at"]) if self.limit and self.point else ""
-
-    @property
-    def remedy(self) -> str:
-        """What would raise it; empty where nothing follows."""
-        if self.limit is None or (self.limit.cause == "none" and self.searched):  # the search has looked further
-            return ""
-        return causes.remedy(self.limit)
-
-    @property
-    def sure(self) -> str:
-        """How much was measured at what it sustains, and what would narrow it where its plan does not say so."""
-        narrowed = "" if self.plan else self.narrowed
-        return " ".join(filter(None, [capacity.evidence(self.point) if self.point else "", narrowed]))
-
-    @property
-    def narrowed(self) -> str:
-        """What would narrow its interval; empty where nothing is known."""
-        if self.searched:
-            return f"Its search: {searches.search_ended(self.searched)}."
-        return capacity.narrowed(self.point) if self.point else ""
-
-    @property
-    def contradiction(self) -> str:
-        """That load, latency and rate contradict one another; empty where they do not, or nothing is known."""
-        measured = self.measured
-        if measured is None or measured.little is None or measured.consistent:
-            return ""
-        return fleet.little(measured.little)
-
-    @property
-    def at_most(self) -> str:
-        """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
-        return fleet.interval(self.fleet)
-
-    @property
-    def plan(self) -> str:
-        """How many to plan for the peak, in a sentence; empty without a fleet."""
-        return fleet.plan(self.fleet, self.gpu, self.name)
+    def causes(self) -> tuple[str, ...]:
+        """What ends it, where it misses for sure."""
+        missed = self.misses.startswith("at ") and not self.close
+        return tuple(sorted(causes.alike(self.limit))) if self.limit and missed else ()
 
 
-def limits(curves: Sequence[Curve]) -> str:
-    """The limits that judge any of these curves; those that do not judge all are said to be of classes. Empty where none judges any."""
-    return limits_text([curve.slos for curve in curves if curve.point or curve.slos])
-
-
-def limits_text(judged: Sequence[Sequence[object]]) -> str:
-    """As `limits` has them. Args: judged: the limits of each curve."""
+def limits_text(judged: Iterable[Sequence[object]]) -> str:
+    """The limits of any of these curves; those that do not judge all are said to be of classes. Args: judged: the limits of each."""
+    judged = list(judged)
     found = dict.fromkeys(slo for each in judged for slo in each)
     common = [str(slo) for slo in found if all(slo in each for each in judged)]
     of_classes = [str(slo) for slo in found if str(slo) not in common]
@@ -147,23 +102,45 @@ def curves_of(results: Tables) -> list[Curve]:
         first = rows.row(0, named=True)
         at = (first["deployment"], first["workload"])
         measured = OperatingPoint.of(judged[at], first) if at in judged else None
-        found.append(
-            Curve(
-                name=" · ".join(at) if results.several_workloads else at[0],
-                deployment=at[0],
-                workload=at[1],
-                burst=first["arrival"] == "burst",
-                machine=is_machine(first),
-                there=_there(rows, judged.get(at)),
-                measured=measured,
-                fleet=_fleet(measured, results.decision, results.device) if measured else None,
-                point=points.get(at),
-                saturation=saturates.get(at),
-                limit=results.analysis.causes.get(at),
-                searched=results.limits.get(at),
-            )
+        point, searched = points.get(at), results.limits.get(at)
+        curve = Curve(
+            name=" · ".join(at) if results.several_workloads else at[0],
+            deployment=at[0],
+            workload=at[1],
+            burst=first["arrival"] == "burst",
+            gpu="machine" if is_machine(first) else "GPU",
+            there=_there(rows, judged.get(at)),
+            fleet=_fleet(measured, results.decision, results.device) if measured else None,
+            point=point,
+            saturation=saturates.get(at),
+            limit=results.analysis.causes.get(at),
+            slos=tuple(searched.slos if searched else point["slos"] if point else ()),
+            searched=searched,
         )
+        found.append(_said(curve, point, measured) if point else curve)
+    limited = any(curve.slos for curve in found)
+    found = [
+        replace(each, sustains=f"{each.sustains}, no SLO limits it") if limited and not each.slos else each for each in found
+    ]
     return sorted(found, key=lambda curve: curve.burst)
+
+
+def _said(curve: Curve, point: Row, measured: OperatingPoint | None) -> Curve:
+    limit, searched = curve.limit, curve.searched
+    own = capacity.limit(point)
+    further = searched and limit and limit.cause == "none"  # a search has looked further
+    return replace(
+        curve,
+        sustains=capacity.sustains(point),
+        ends=searches.search_limit(searched).replace(" at 95 % confidence", "") if searched and point["limit"] else own,
+        misses=capacity.first_miss(point),
+        why=causes.why(limit, point["missed_at"]) if limit else "",
+        remedy=causes.remedy(limit) if limit and not further else "",
+        evidence=capacity.evidence(point),
+        narrowed=f"Its search: {searches.search_ended(searched)}." if searched else capacity.narrowed(point),
+        contradiction=fleet.little(measured.little) if measured and measured.little and not measured.consistent else "",
+        plan=fleet.plan(curve.fleet, curve.gpu, curve.name),
+    )
 
 
 def _fleet(measured: OperatingPoint, decision: Decision, device: Accelerator | None) -> dict[str, Any] | None:
@@ -174,7 +151,7 @@ def _fleet(measured: OperatingPoint, decision: Decision, device: Accelerator | N
         decision.peak_rps,
         safety=decision.safety,
         slos=decision.slos,
-        gpu_hour=Prices.of(decision, device).gpu_hour,
+        gpu_hour=gpu_hour(decision, device),
         token_price=decision.price_per_million_tokens,
     )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +29,6 @@ _SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as 
 # degrees of freedom that `SPEEDS_DIFFER` counts for beside those of a single pair of runs; tuned: tests/findings/test_carried.py, 95 %
 # intervals hold with noise of up to 10 %
 _PAIR_WEIGHT = 1
-
-
-@dataclass(frozen=True)
-class Unsettled:
-    """Why no run of a level can be judged.
-
-    Attributes:
-        kind: `empty`, nothing was sent in a burst; `short`, no run lasted until its load was steady; `absent`, none was of a class
-            that an SLO limits.
-        needs_s: how long the load should last (whole seconds); None where that is not known. request_class: that is absent.
-    """
-
-    kind: Literal["empty", "short", "absent"]
-    needs_s: int | None = None
-    request_class: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,13 +110,14 @@ class Level:
     """The runs of one level that can be judged.
 
     Attributes:
-        rows: those that can: with a steady window, or of a burst. unsettled: why none can; None where some can.
+        rows: those that can: with a steady window, or of a burst. unsettled: why none can, as columns of `capacity`; empty where
+            some can.
         rate, error: requests/s, and half of its 95 % interval. offered: what was sent (requests/s); 0 of a closed loop.
     """
 
     load: float
     rows: list[dict[str, Any]]
-    unsettled: Unsettled | None = None
+    unsettled: Mapping[str, Any] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
     rate: float = 0.0
     error: float = 0.0
@@ -176,12 +162,12 @@ def judged_levels(
     levels = []
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst))
-    settled = [level for level in levels if level.unsettled is None and not burst]
+    settled = [level for level in levels if not level.unsettled and not burst]
     noise = noise_of(settled)
     for level in settled:
         level.rate, level.error = rate_of(level.rows, level.load if rate else None, noise)
         level.offered = level.load if rate else 0.0
-    runs = [row for level in levels if level.unsettled is None for row in level.rows]
+    runs = [row for level in levels if not level.unsettled for row in level.rows]
     seen = observations(runs, slos, failed_share)
     with threadpool_limits(limits=1, user_api="blas"):  # matrices are small: more threads take longer
         limits = beliefs(seen) if seen else {}
@@ -196,14 +182,15 @@ def judged_levels(
 def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool) -> Level:
     if burst:
         judged = [row for row in rows if row["judged"]]
-        level = Level(load, judged, None if judged else Unsettled("empty"))
+        level = Level(load, judged, {} if judged else {"unsettled": "empty"})
     else:
         judged = [row for row in rows if row["steady_why"] != "short" and row["steady_from_s"] is not None and row["judged"]]
-        level = Level(load, judged, None if judged else _too_short(rows))
+        needs = math.ceil(max((row["steady_needs_s"] or 0 for row in rows), default=0)) or None
+        level = Level(load, judged, {} if judged else {"unsettled": "short", "unsettled_needs_s": needs})
     sent = {each.get("request_class") for row in judged for each in row["judged"]}
     if absent := [slo.request_class for slo in slos if slo.request_class and slo.request_class not in sent]:
-        level.unsettled = level.unsettled or Unsettled("absent", request_class=absent[0])
-    if level.unsettled is not None:
+        level.unsettled = level.unsettled or {"unsettled": "absent", "unsettled_class": absent[0]}
+    if level.unsettled:
         return level
     for slo in slos:
         latencies = np.concatenate([_latencies(row, slo) for row in judged])
@@ -305,8 +292,3 @@ def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
     freedom = _SESSIONS_WEIGHT + len(logs) - 1
     variance = (_SESSIONS_WEIGHT * SPEEDS_DIFFER**2 + float(np.sum((logs - logs.mean()) ** 2))) / freedom
     return student_t(freedom) * math.sqrt(variance / len(logs))
-
-
-def _too_short(rows: Sequence[Mapping[str, Any]]) -> Unsettled:
-    needs = [row["steady_needs_s"] for row in rows if row["steady_needs_s"]]
-    return Unsettled("short", math.ceil(max(needs)) if needs else None)

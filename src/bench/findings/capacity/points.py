@@ -47,8 +47,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
     is judged as well, but shows no rate that lasts: no `usable_rps`.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `arrival`, `judged`, `classes`, the
-            `steady` columns); invalid runs are left out. failed_share: of requests (0–1).
+        runs: summary rows; invalid runs are left out. failed_share: of requests (0–1).
 
     Returns:
         One row a deployment and workload, with the columns of `capacity` in `bench/runs/analysis.toml`. `kind` is `found`; `above`, no
@@ -75,17 +74,18 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     for slo in slos:
         levels_of = ([row for row in valid if row["level"] == load] for load in loads)
         if rows := next((rows for rows in levels_of if unmeasured(rows, slo)), None):
-            missed = [asdict(Miss(slo.column, slo.limit_s))]
-            return {
-                "kind": "unjudged",
-                "missed_at": rows[0]["level"],
-                "missed": missed,
-                "unjudged": _why_none(rows, slo.metric),
-            }
+            missed, why = [asdict(Miss(slo.column, slo.limit_s))], _why_none(rows, slo.metric)
+            return {"kind": "unjudged", "missed_at": rows[0]["level"], "missed": missed, "unjudged": why}
     levels, limit = judged_levels(valid, slos, failed_share)
-    settled = [level for level in levels if level.unsettled is None]
+    settled = [level for level in levels if not level.unsettled]
     if not settled:
-        return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0])}
+        return {
+            "kind": "unsettled",
+            "highest": loads[-1],
+            "missed_at": loads[0],
+            "unsettled_at": loads[0],
+            **levels[0].unsettled,
+        }
     first = next((i for i, level in enumerate(settled) if level.missed), len(settled))
     meeting = settled[:first]
     low, high = limit_ends(limit, settled, whole=AXES[axis].held)
@@ -99,7 +99,8 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         "missed": [asdict(miss) for miss in settled[first].misses] if first < len(settled) else None,
     }
     if unsettled := [level for level in levels if level.unsettled]:
-        found |= _unsettled(unsettled[-1 if first == len(settled) else 0])
+        shown = unsettled[-1 if first == len(settled) else 0]
+        found |= {"unsettled_at": shown.load, **shown.unsettled}
     if meeting:
         given = math.inf if burst else most_given(valid)
         found |= _sustained(meeting, low, high, settled, limit, given=given, burst=burst, whole=AXES[axis].held)
@@ -204,17 +205,6 @@ def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
         "single": metric == "tpot" and all(row.get("output_tokens") == 1 for row in rows),
     }
     return next((name for name, applies in reasons.items() if applies), None)
-
-
-def _unsettled(level: Level) -> dict[str, Any]:
-    found = level.unsettled
-    assert found is not None
-    return {
-        "unsettled": found.kind,
-        "unsettled_at": level.load,
-        "unsettled_needs_s": found.needs_s,
-        "unsettled_class": found.request_class,
-    }
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:

@@ -9,27 +9,23 @@ import polars as pl
 from bench.findings.predicted import time_spent
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
-from bench.report.blocks import Article, Section
+from bench.report.blocks import Answer, Section
 from bench.report.chart_words import margin_title
 from bench.report.figure import alt, figure
 from bench.report.theme import Span, curve_colour, level_axis, load_panel, nothing_to_show, panels_a_row, with_curve
 from bench.study.slo import Slo
 
 if TYPE_CHECKING:
-    from bench.findings.capacity.curves import Curve
     from bench.findings.view import View
 
 
 def section(view: View) -> Section:
-    spent = time_spent(view)
-    judged = [curve for curve in view.curves if curve.point]
-    blocks = [_sure(view, curve, spent.get((curve.deployment, curve.workload), "")) for curve in judged]
+    spent, blocks = time_spent(view), []
+    for curve in view.judged:
+        sure = f"{curve.evidence} {'' if curve.plan else curve.narrowed}".strip()
+        lines = [sure, spent.get((curve.deployment, curve.workload), "") if curve.limit else "", curve.contradiction]
+        blocks.append(Answer("", curve.name, lines, deployment=curve.deployment, family=view.families[curve.workload]))
     return Section("verdicts", "How sure that is, curve by curve", blocks)
-
-
-def _sure(view: View, curve: Curve, spent: str) -> Article:
-    lines = [curve.sure, spent if curve.limit else "", curve.contradiction]
-    return Article(curve.name, lines, deployment=curve.deployment, family=view.families[curve.workload])
 
 
 _CLOSEST, _FARTHEST = 0.05, 20.0  # of the limit; what lies beyond is drawn at the edge
@@ -42,14 +38,10 @@ _BAR = 1.1  # of the axis, the factor that a curve's bar takes at the bottom
     question="Which SLO is missed first, and how sharply?",
     reading="Latency ÷ its limit: points of runs, lines of all requests of a level's valid runs. Bars at the bottom: where the limit "
     "lies, at 95 % confidence. Points beyond 5 % or 2,000 % stand at the edge.",
-    finding=lambda results: margin_title(results.points, results.decision.slos),
+    finding=lambda results: margin_title(results.points.to_dicts(), results.decision.slos),
 )
 def slo_margin(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Percentile ÷ limit of each SLO against load, a panel an SLO.
-
-    Args:
-        results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s).
-    """
+    """Percentile ÷ limit of each SLO against load, a panel an SLO."""
     slos = [slo for slo in results.decision.slos if slo.column in results.runs.columns]
     if not slos:
         return nothing_to_show("the study's `decision` names no SLO")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.errors import count_text, shown_share, was_were
-from bench.findings.capacity.judging import DOUBT, Miss, Unsettled
+from bench.findings.capacity.judging import DOUBT, Miss
 from bench.runs.sentences import load_text, sure_text, time_text
 from bench.study.slo import Slo
 
@@ -23,16 +23,6 @@ _UNJUDGED = {
     "uncounted": ", because the server does not count their tokens",
     "single": ", because each has a single token",
 }
-_SUSTAINS = {
-    "unknown": "not known: no valid run",
-    "unjudged": "not known: {missed}: no answer at {at} has that latency{why}",
-    "unsettled": "not known: at {at} {missed}",
-    "below": "less than {at}, the lowest load{judged_alone}",
-    "below close": "perhaps {at}, the lowest load{judged_alone}",
-    "burst": "a burst of {most}",
-    "lasting": "{rate}",
-    "lasting below": "{rate}; hardly more up to {c_max:g} {unit}",
-}
 _LIMIT = {  # by which end is established: the lower, the upper
     (True, True): "at least {low:g}, below {high:g}",
     (True, False): "{low:g} or more",
@@ -43,11 +33,7 @@ _LIMIT = {  # by which end is established: the lower, the upper
 
 def misses_text(found: Sequence[Miss]) -> str:
     """What a level does, such as `misses TTFT P99 ≤ 2 s (measured: 3 s)`, or why that cannot be told."""
-    return f"{'is too close to tell:' if found[0].close else 'misses'} {_criteria(found)}"
-
-
-def _criteria(found: Iterable[Miss]) -> str:
-    return ", ".join(map(_criterion, found))
+    return f"{'is too close to tell:' if found[0].close else 'misses'} {', '.join(map(_criterion, found))}"
 
 
 def _criterion(miss: Miss) -> str:
@@ -90,16 +76,6 @@ def shown_over(value: float, limit: float, fewest: int = 3) -> str:
     return next((text for digits in range(fewest, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
 
 
-def missed_text(point: Point) -> str | None:
-    """What the first level that is not sustained misses, or why nothing can be said of it; None where every level meets the SLOs."""
-    if point["kind"] == "unsettled":
-        return _unsettled_of(point)
-    if point["missed"] is None:
-        return None
-    found = _misses_of(point)
-    return f"{_slo(found[0])} cannot be judged" if point["kind"] == "unjudged" else _criteria(found)
-
-
 def it_misses(point: Point) -> str:
     """What a curve does at its first level that is not sustained, as `misses_text` has it."""
     return misses_text(_misses_of(point))
@@ -114,40 +90,37 @@ def _misses_of(point: Point) -> list[Miss]:
     return [Miss(**miss) for miss in point["missed"] or ()]
 
 
-def unsettled_text(found: Unsettled) -> str:
-    """Why a level cannot be judged, and what would help."""
-    if found.kind == "empty":
+def unsettled_text(kind: str, needs_s: float | None = None, request_class: str | None = None) -> str:
+    """Why a level cannot be judged, and what would help. Args: kind: `empty`, `short` or `absent`. needs_s: how long it should last."""
+    if kind == "empty":
         return "no request was sent"
-    if found.kind == "absent":
-        return f"no request of {found.request_class or 'a class with an SLO'} was judged; raise num_requests or its share"
-    longer = "send more requests" if found.needs_s is None else f"let it last {found.needs_s:.0f} s"
-    return f"the load did not become steady; {longer}"
+    if kind == "absent":
+        return f"no request of {request_class or 'a class with an SLO'} was judged; raise num_requests or its share"
+    return f"the load did not become steady; {'send more requests' if needs_s is None else f'let it last {needs_s:.0f} s'}"
 
 
 def _unsettled_of(point: Point) -> str:
-    return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"], point["unsettled_class"]))
-
-
-def judged_alone(point: Point) -> str:
-    """What follows "the lowest load" where lower ones were measured and cannot be judged."""
-    lower = point["unsettled_at"] is not None and point["unsettled_at"] < point["missed_at"]
-    return " that can be judged" if lower else ""
+    return unsettled_text(point["unsettled"], point["unsettled_needs_s"], point["unsettled_class"])
 
 
 def sustains(point: Point) -> str:
     """What follows "sustains": a rate and its load, a burst, or why nothing is known."""
-    kind, at = point["kind"], point["missed_at"]
-    words = {"missed": missed_text(point), "at": None if at is None else load_text(at, point["unit"])}
-    if kind == "below":
-        kind += " close" if too_close(point) else ""
-        words["judged_alone"] = judged_alone(point)
-    elif kind == "unjudged":
-        words["why"] = _UNJUDGED[point["unjudged"]]
-    elif kind in ("found", "above"):
-        burst = point["basis"] == "burst"
-        kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
-        words |= {"most": count_text(f"{point['c_max']:g}", "request")} if burst else {"rate": rate(point)}
-    return _SUSTAINS[kind].format(**{**point, **words})
+    kind = point["kind"]
+    if kind == "unknown":
+        return "not known: no valid run"
+    if kind in ("found", "above"):
+        if point["basis"] == "burst":
+            return "a burst of " + count_text(f"{point['c_max']:g}", "request")
+        more = f"; hardly more up to {point['c_max']:g} {point['unit']}" if point["operate_at"] < point["c_max"] else ""
+        return rate(point) + more
+    at = load_text(point["missed_at"], point["unit"])
+    if kind == "unsettled":
+        return f"not known: at {at} {_unsettled_of(point)}"
+    if kind == "unjudged":
+        slo, why = _slo(_misses_of(point)[0]), _UNJUDGED[point["unjudged"]]
+        return f"not known: {slo} cannot be judged: no answer at {at} has that latency{why}"
+    alone = " that can be judged" if point["unsettled_at"] is not None and point["unsettled_at"] < point["missed_at"] else ""
+    return f"{'perhaps' if too_close(point) else 'less than'} {at}, the lowest load{alone}"
 
 
 def limit(point: Point) -> str:
@@ -169,7 +142,7 @@ def first_miss(point: Point) -> str:
     if point["missed_at"] is None:
         return f"none up to {load_text(point['highest'], point['unit'])}"
     close = "too close to tell: " if too_close(point) else ""
-    return f"at {missed_load(point)}: {close}{_criteria(_misses_of(point))}"
+    return f"at {missed_load(point)}: {close}{', '.join(map(_criterion, _misses_of(point)))}"
 
 
 def missed_load(point: Point) -> str:
@@ -180,11 +153,6 @@ def missed_load(point: Point) -> str:
     return f"{at} ({'not at 95 % confidence' if high is None else f'at 95 % confidence from {high:g} on'})"
 
 
-def shown_to_be(point: Point) -> str:
-    """What stands before "sustained" where that is too close to tell of a load; else empty."""
-    return "shown to be " if too_close(point) else ""
-
-
 def rate(point: Point) -> str:
     """What a continuous load gives at its operating point; of an open loop of requests the load is that rate."""
     number, ends = sure_text(point["usable_rps"], point["usable_low"], point["usable_high"])
@@ -193,14 +161,19 @@ def rate(point: Point) -> str:
 
 
 def evidence(point: Point) -> str:
-    """How much was measured at the highest load that is sustained; empty where there is none."""
+    """How much was measured at the highest load that is sustained, and which limits its requests exceed though all runs together do
+    not miss them there; empty where there is none.
+    """
     if point["c_max"] is None:
         return ""
-    runs = int(point["runs"])
-    requests = count_text(f"{point['requests']:,.0f}", "request")
+    requests, runs = count_text(f"{point['requests']:,.0f}", "request"), count_text(int(point["runs"]), "run")
     at = load_text(point["c_max"], point["unit"])
-    measured = f"{requests} in {count_text(runs, 'run')} {was_were(point['requests'])} judged at {at}."
-    return " ".join(filter(None, (measured, _over(point))))
+    higher = "though all runs together put the limit higher with a probability of"
+    over = [
+        f" They exceed {_criterion(miss)}, {higher} {shown_share(1 - (miss.below or 0.0))}."
+        for miss in (Miss(**each) for each in point["over"] or ())
+    ]
+    return f"{requests} in {runs} {was_were(point['requests'])} judged at {at}.{''.join(over)}"
 
 
 def narrowed(point: Point) -> str:
@@ -217,10 +190,3 @@ def narrowed(point: Point) -> str:
     if point["c_max"] is not None and (point["low"] is None or point["low"] < point["c_max"]):
         said.append(f"More requests or rounds at {at['c_max']} would raise the lower end.")
     return " ".join(said)
-
-
-def _over(point: Point) -> str:
-    """That requests at C_max exceed a limit that all runs together do not miss there; empty where none do."""
-    found = [Miss(**miss) for miss in point["over"] or ()]
-    higher = "though all runs together put the limit higher with a probability of"
-    return " ".join(f"They exceed {_criterion(miss)}, {higher} {shown_share(1 - (miss.below or 0.0))}." for miss in found)

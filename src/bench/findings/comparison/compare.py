@@ -10,17 +10,26 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.findings.comparison.answered import failures
 from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects, metric_of
 from bench.parse.drift import USUAL_NOISE, USUAL_WEIGHT
 from bench.parse.windows import of_windows
 from bench.runs.columns import METRICS
 from bench.servers.settings import SETTINGS, is_own
-from bench.statistics.textbook import student_t
+from bench.statistics.textbook import rarer_by_chance, student_t
 
 # `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")
 Rows = tuple[Mapping[str, Any], ...]
+LEAST_SHARE = 0.01  # share of the requests by which the sides must differ in failures; convention
+_WRONG = 0.01  # probability of a false verdict on failures, over all levels together; convention
+FAILURES = {
+    **dict.fromkeys(("deployment", "workload", "axis"), pl.String),
+    "level": pl.Float64,
+    **dict.fromkeys(("failed_baseline", "requests_baseline", "failed", "requests"), pl.Int64),
+    **dict.fromkeys(("share_baseline", "share", "p"), pl.Float64),
+    "verdict": pl.String,
+    "alike": pl.Boolean,
+}
 
 
 @dataclass(frozen=True)
@@ -163,6 +172,64 @@ def pair_up(
     whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
     pairs = pl.concat([_log_ratios(whole if metric_of(metric).unit == "s" else comparable, metric) for metric in metrics])
     return baseline, candidate, failed, pairs
+
+
+def failures(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
+    """The levels at which either side failed requests; valid runs and others alike, as a failure is the server's own answer.
+
+    Fisher's exact test on the counts, one-sided, Bonferroni's for the number of levels; the counts are divided by their dispersion
+    first: Pearson's χ² of the runs around their side's share ÷ (runs − 2), 1 at least. So one run in which all failed is one event.
+    Of a single run on each side there is no dispersion, and each request counts.
+
+    Args:
+        baseline, candidate: summary rows, deployments called alike (`CONFIGURATION`, `failed`, `requests`).
+
+    Returns:
+        One row a level: counts and shares (0–1) of both sides; `p` of the side that failed more; `verdict` on the candidate, `better`
+        or `worse` where the shares differ significantly, by 1 % or more; `alike`, whether they differ by less: otherwise latencies
+        of the requests that survived are not comparable.
+    """
+    sides = [_counts(side) for side in (baseline, candidate)]
+    both = (
+        sides[0]
+        .join(sides[1], on=CONFIGURATION, suffix="_candidate", maintain_order="left")
+        .sort("workload", "level", maintain_order=True)
+    )
+    rows = [row for row in both.iter_rows(named=True) if any(row["failed"]) or any(row["failed_candidate"])]
+    return pl.DataFrame([_failures_at(row, both.height) for row in rows], schema=FAILURES)
+
+
+def _counts(runs: pl.DataFrame) -> pl.DataFrame:
+    # A wrong key or model is refused under any load, and says nothing of the server.
+    content = pl.col("faults").list.contains("content").fill_null(False)
+    sent = runs.filter((pl.col("requests") > 0) & pl.col("failed").is_not_null() & ~content)
+    return sent.group_by(CONFIGURATION, maintain_order=True).agg("failed", "requests")
+
+
+def _failures_at(level: Mapping[str, Any], levels: int) -> dict[str, Any]:
+    ours, theirs = ((level[f"failed{side}"], level[f"requests{side}"]) for side in ("", "_candidate"))
+    dispersion = _dispersion([ours, theirs])
+    share, share_too = (sum(failed) / sum(sent) for failed, sent in (ours, theirs))
+    sides = [tuple(round(sum(counts) / dispersion) for counts in side) for side in (ours, theirs)]
+    (more, of_more), (fewer, of_fewer) = sides[::-1] if share_too > share else sides
+    p = rarer_by_chance(fewer, of_fewer, more, of_more)
+    alike = abs(share_too - share) < LEAST_SHARE
+    verdict = "no evidence" if alike or p > _WRONG / levels else "worse" if share_too > share else "better"
+    counts = [sum(each) for side in (ours, theirs) for each in side]
+    return dict(
+        zip(FAILURES, (*(level[key] for key in CONFIGURATION), *counts, share, share_too, p, verdict, alike), strict=True)
+    )
+
+
+def _dispersion(sides: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
+    """Pearson's χ² of runs around their side's share ÷ its degrees of freedom, 1 at least."""
+    squares, runs = 0.0, 0
+    for failed, sent in sides:
+        share = sum(failed) / sum(sent)
+        runs += len(sent)
+        if 0 < share < 1:
+            squares += sum((f - n * share) ** 2 / (n * share * (1 - share)) for f, n in zip(failed, sent, strict=True))
+    return max(1.0, squares / (runs - len(sides))) if runs > len(sides) else 1.0
 
 
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:

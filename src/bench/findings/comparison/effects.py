@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from bench.errors import BenchError
 from bench.runs.columns import COLUMNS, METRICS, Column, schema_of
-from bench.statistics.levels import LEAST_NOISE, squares_within
+from bench.statistics.levels import LEAST_NOISE, Floats, squares_within
 from bench.statistics.textbook import FEWEST_POINTS, least, student_t
 from bench.study.slo import Slo
 
@@ -108,7 +107,6 @@ def sessions_for(difference: float, noise: Noise, levels: int, repeats: float, m
     return least(lambda sessions: visible(noise, sessions, levels, repeats, metrics) <= difference, 4, 4, _MOST_SESSIONS)
 
 
-Floats = npt.NDArray[np.float64]
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 FEWEST_SESSIONS = 4  # fewest sessions that show how far sessions differ; derived: Student's t is 3.2 for four and 12.7 for two
@@ -235,22 +233,22 @@ def _effects(pairs: pl.DataFrame, spread: float, *, stored: bool) -> list[Effect
     logs, off, left = _fitted(cells)
     counts = np.isfinite(cells).sum(axis=0)
     repeats = pairs.height / counts.sum()
-    variance, freedom = _of_cells(left, counts) if sessions > 1 else (0.0, 0.0)
-    if not freedom:
-        variance, freedom = _within_session(known, repeats)
+    freedom = float(max(0, counts.sum() - levels - sessions + 1))
+    variance, freedom = (float(np.nansum(left**2)) / freedom, freedom) if freedom else _within_session(known, repeats)
     variance = max(variance, 2 * LEAST_NOISE**2 / repeats)
-    enough = sessions >= FEWEST_SESSIONS and not stored
-    own = np.maximum(variance, _of_levels(left, counts)) if enough else np.full(levels, variance)
-    own = own / counts  # of the means of levels
+    measured = sessions >= FEWEST_SESSIONS
+    enough = measured and not stored
+    of_levels = (
+        np.nansum(left**2, axis=0) / np.maximum(counts - 1, 1) * levels / max(1, levels - 1)
+    )  # noise may grow with the load
+    own = (np.maximum(variance, of_levels) if enough else variance) / counts  # of the means of levels
     apart = float(np.var(off, ddof=1)) if sessions > 1 else 0.0
     if enough:
         shared = Error(math.sqrt(max(apart, 2 * LEAST_NOISE**2 / repeats / levels) / sessions), sessions - 1.0)
         own, whole = np.maximum(own - own.mean() / levels, 0.0), 0.0  # the sessions' means have their share of it
     else:
-        shared, whole = (
-            Error(max(spread, math.sqrt(apart)) / math.sqrt(1 if stored else sessions), _KNOWN),
-            float(own.mean()) / levels,
-        )
+        shared = Error(max(spread, math.sqrt(apart)) / math.sqrt(1 if stored else sessions), _KNOWN)
+        whole = float(own.mean()) / levels
     common = {"deployment": pairs["deployment"][0], "metric": pairs["metric"][0]}
     runs = known.group_by("at").len().sort("at")["len"].to_list()
 
@@ -269,9 +267,7 @@ def _effects(pairs: pl.DataFrame, spread: float, *, stored: bool) -> list[Effect
         "sessions": sessions,
         "repeats": float(repeats),
         "noise": math.sqrt(variance * repeats / 2) if freedom or enough else None,
-        "spread": math.sqrt(max(0.0, apart - variance / levels))
-        if sessions >= FEWEST_SESSIONS
-        else max(spread, math.sqrt(apart)),
+        "spread": math.sqrt(max(0.0, apart - variance / levels)) if measured else max(spread, math.sqrt(apart)),
         "spread_assumed": bool(freedom) and not enough,
     }
     return [*found, effect(float(logs.mean()), whole, told)]
@@ -285,19 +281,6 @@ def _fitted(cells: Floats) -> tuple[Floats, Floats, Floats]:
         off = np.nanmean(cells - logs, axis=1)
         off -= off.mean()
     return logs, off, cells - off[:, None] - logs
-
-
-def _of_cells(left: Floats, counts: npt.NDArray[np.int_]) -> tuple[float, float]:
-    """Variance of a cell about its level and session, and its degrees of freedom; 0 where nothing shows it."""
-    freedom = float(counts.sum() - left.shape[1] - left.shape[0] + 1)
-    return (float(np.nansum(left**2)) / freedom, freedom) if freedom > 0 else (0.0, 0.0)
-
-
-def _of_levels(left: Floats, counts: npt.NDArray[np.int_]) -> Floats:
-    """The same of each level by itself: noise grows with the load at times."""
-    levels = left.shape[1]
-    of_levels: Floats = np.nansum(left**2, axis=0) / np.maximum(counts - 1, 1) * levels / max(1, levels - 1)
-    return of_levels
 
 
 def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:

@@ -12,9 +12,9 @@ from bench.findings.comparison import words
 from bench.findings.comparison.compare import Comparison
 from bench.findings.comparison.effects import metric_of
 from bench.findings.tables import Tables
-from bench.report.blocks import Cell, Column, Items, Section, Table, Text
+from bench.report.blocks import Block, Cell, Column, Items, Section, Table, Text
 from bench.report.figure import alt, figure
-from bench.report.theme import NEUTRAL, marked, nothing_to_show
+from bench.report.theme import NEUTRAL, marked, nothing_to_show, tips
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -53,11 +53,8 @@ def section(view: View) -> Section:
     beside = [
         Items(told, name) for name, each in found.items() if (told := [f"{kind}: {text}" for kind, text in words.beside(each)])
     ]
-    return Section(
-        "comparison",
-        f"Against {baseline}",
-        [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(meaning), *beside],
-    )
+    blocks: list[Block] = [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(meaning), *beside]
+    return Section("comparison", f"Against {baseline}", blocks)
 
 
 def _effect(found: Comparison, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,19 +104,15 @@ def comparison(results: Tables) -> alt.VConcatChart | alt.LayerChart:
 def _strip(results: Tables, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
     """One deployment's panels: its loads that are counted as `axis` says, and all that it has together."""
     of_workload = [pl.col("workload"), pl.lit(" · ")] if results.several_workloads else []
-    loads = _percent(found.configurations.filter(axis=axis)).with_columns(load=pl.concat_str(*of_workload, _level()))
+    level = pl.col("level").cast(pl.String).str.strip_suffix(".0")
+    loads = _percent(found.configurations.filter(axis=axis)).with_columns(load=pl.concat_str(*of_workload, level))
     order = [*loads["load"].unique(maintain_order=True), _OVERALL]
     together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL), verdict="pooled")
     baseline = results.runs.filter("baseline")["deployment"][0]
     panels = []
     for i, metric in enumerate(together["metric"]):
-        y = alt.Y(
-            "load:N",
-            sort=order,
-            title=None,
-            axis=alt.Axis(labels=i == 0, ticks=i == 0, labelLimit=260, grid=False),
-            scale=alt.Scale(domain=order),
-        )
+        ticks = alt.Axis(labels=i == 0, ticks=i == 0, labelLimit=260, grid=False)
+        y = alt.Y("load:N", sort=order, title=None, axis=ticks, scale=alt.Scale(domain=order))
         of_metric = pl.col("metric") == metric
         panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
     by = f"by {'workload and ' if results.several_workloads else ''}{AXES[axis].title}"
@@ -134,12 +127,7 @@ def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerCh
     legend = alt.Legend(orient="bottom", symbolOpacity=1)
     colour = marked(alt.Color, "verdict:N", _COLOURS, title="verdict", legend=legend)
     shape = marked(alt.Shape, "verdict:N", _SHAPES, title="verdict")
-    tooltip = [
-        "load:N",
-        *(alt.Tooltip(f"{key}:Q", format="+.1f") for key in ("percent", "low", "high")),
-        "verdict:N",
-        "pairs:Q",
-    ]
+    tooltip = ["load:N", *tips("+.1f", "percent", "low", "high"), "verdict:N", "pairs:Q"]
     each, whole = alt.Chart(loads), alt.Chart(together)
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"
     layers = [
@@ -169,8 +157,3 @@ def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:
 
 def _percent(effects: pl.DataFrame) -> pl.DataFrame:
     return effects.rename({"ratio": "percent"}).with_columns((pl.col("percent", "low", "high") - 1) * 100)
-
-
-def _level() -> pl.Expr:
-    """A level without the .0 of a whole number."""
-    return pl.col("level").cast(pl.String).str.strip_suffix(".0")

@@ -25,8 +25,7 @@ Rows = Sequence[Row]
 
 def sentences(found: Comparison) -> list[str]:
     """What each metric shows, a sentence for each row of `found.overall`."""
-    metrics = found.effects.partition_by("deployment", "metric", maintain_order=True)
-    return [sentence(rows.to_dicts()) for rows in metrics if rows.height]
+    return [sentence(rows.to_dicts()) for _, rows in found.effects.group_by("deployment", "metric", maintain_order=True)]
 
 
 def sentence(rows: Rows) -> str:
@@ -62,14 +61,12 @@ def _clause(rows: Rows, side: str) -> str | None:
 
 def _where(sure: Rows, levels: Rows) -> str:
     """The loads in words, of several workloads with their names."""
-    of_workload: dict[str, list[Row]] = {row["workload"]: [] for row in levels}
-    for row in sure:
-        of_workload[row["workload"]].append(row)
-    texts = [
-        f"{f'{workload} ' if len(of_workload) > 1 else ''}at {loads_text([row['level'] for row in rows])} {AXES[rows[0]['axis']].short}"
-        for workload, rows in of_workload.items()
-        if rows
-    ]
+    several = len({row["workload"] for row in levels}) > 1
+    texts = []
+    for workload in dict.fromkeys(row["workload"] for row in sure):
+        loads = loads_text([row["level"] for row in sure if row["workload"] == workload])
+        unit = next(AXES[row["axis"]].short for row in sure if row["workload"] == workload)
+        texts.append(f"{f'{workload} ' * several}at {loads} {unit}")
     return ", ".join(texts)
 
 

@@ -1,1 +1,0 @@
-"""What moves throughput where several factors are crossed: correlations, importance, panels."""
