@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -170,16 +170,17 @@ def _read(folder: Path, name: str) -> Any:
         return read(Findings, folder / "findings.json", _REMEDY)
     table = read_table(folder, name)
     if name == "comparisons":
-        return read_as(lambda content: dict(_comparisons(content, table)), folder / "comparisons.json", _REMEDY)
+        return read_as(
+            lambda content: {
+                at: typed(Comparison, {**it, "effects": table.filter(deployment=at)}) for at, it in content.items()
+            },
+            folder / "comparisons.json",
+            _REMEDY,
+        )
     if name == "causes":
         rows = table.iter_rows(named=True)
         return {(row["deployment"], row["workload"]): typed(Bottleneck, row) for row in rows}
     return table
-
-
-def _comparisons(content: Mapping[str, Any], effects: pl.DataFrame) -> Iterator[tuple[str, Comparison]]:
-    for name, beside in content.items():
-        yield name, typed(Comparison, {**beside, "effects": effects.filter(deployment=name)})
 
 
 def plain_of(runs: pl.DataFrame) -> pl.DataFrame:

@@ -225,7 +225,9 @@ def bottleneck(
         here = replace(here, gains=relief.relief.gains, tied=relief.relief.tied)
         if here.tied:
             here = replace(here, evidence="relieved", slots=_slots_of(missing), request_bytes=_request_bytes(missing))
-            return _beside(missing, here)
+            # What shows that the KV cache is full as well, where it is not the cause.
+            full = None if "kv" in alike(here) else _full(missing, here)
+            return replace(full, evidence="relieved") if full and full.evidence == "full_cache" else here
     elif relief is not None:
         here = replace(here, no_model=relief.why_not)
     gauges = [_mean(missing, column) for column in ("steady_queued_share", "steady_kv_usage")]
@@ -235,12 +237,6 @@ def bottleneck(
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
     return _full(pushed, here) or replace(here, evidence="nothing_full")
-
-
-def _beside(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck:
-    """`here`, with what shows that the KV cache is full as well where it is not the cause. Args: runs: of one level."""
-    full = None if any(gain.resource == "kv" for gain in here.gains[: here.tied]) else _full(runs, here)
-    return replace(full, evidence=here.evidence) if full and full.cause == "kv" else here
 
 
 def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:

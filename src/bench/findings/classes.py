@@ -56,18 +56,19 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                     "name": name,
                     "requests": len(mine),
                     "failed": sum(not each["ok"] for each in mine),
-                    "latencies": {slo.metric: _cell(values[slo.column], slo) for slo in shown},
+                    "latencies": {
+                        slo.metric: (
+                            slo.percentile.upper(),
+                            value,
+                            value <= slo.limit_s if value is not None and slo.limit_s else None,
+                        )
+                        for slo in shown
+                        for value in [values[slo.column]]
+                    },
                     **{to: _mean(group, class_column(name, column)) for to, column in _MEANS.items()},
                 }
             )
     return found
-
-
-def _cell(value: float | None, slo: Slo) -> tuple[str, float | None, bool | None]:
-    """A percentile's name, its value, and whether it is within the limit; None where one of them is not known. Args: slo: its limit may
-    be 0, for no limit.
-    """
-    return slo.percentile.upper(), value, value <= slo.limit_s if value is not None and slo.limit_s else None
 
 
 def _mean(runs: pl.DataFrame, column: str) -> float | None:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bench.errors import listed
+from bench.errors import first_names, listed
 from bench.findings.capacity.curves import Curve
 from bench.findings.capacity.words import BURSTS
 from bench.findings.causes import RESOURCES
 from bench.findings.saturation import lesson, prediction_title
-from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table, in_line, shortened
+from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table, shortened
 from bench.report.chart_words import margin_title
 
 if TYPE_CHECKING:
@@ -116,4 +116,4 @@ def _judged_by(curves: Sequence[Curve], *, failed: float) -> list[str]:
         return [_NO_SLO.format(failed=failed)]
     if len(limited) == 1:
         return []
-    return [f"{in_line(names)}: judged by {listed(slos or ['no SLO'])}." for slos, names in limited.items()]
+    return [f"{first_names(names, _NAMED)}: judged by {listed(slos or ['no SLO'])}." for slos, names in limited.items()]

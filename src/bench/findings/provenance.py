@@ -167,28 +167,18 @@ _WORKLOADS = (
 
 def section(view: View) -> Section:
     drawn = f" from `{labelled(view.commit)}`" if view.commit else ""
-    by = overview(view.runs, view.facts)["commits"]
-    measured = (
-        "The runs were measured by `" + "`, `".join(map(labelled, by)) + "`."
-        if by
-        else "Which commit measured the runs is not recorded."
-    )
+    by = "`, `".join(map(labelled, _known(view.runs, "commit")))
+    measured = f"The runs were measured by `{by}`." if by else "Which commit measured the runs is not recorded."
     facts, sent = deployments(view.facts, view.runs), workloads(view.runs)
     blocks: list[Block] = [
         Text(f"Drawn by Saturate {__version__}{drawn}. {measured}"),
         Table("Deployments", _DEPLOYMENTS, facts, sorts=False),
     ]
+    unread = "its metrics were not read, so its queue, its KV cache and the causes of its limits are not known."
+    blocks += [Text(f"{fact['deployment']}: {unread}") for fact in facts if not fact["scraped"]]
     for fact in facts:
-        if not fact["scraped"]:
-            unread = "its metrics were not read, so its queue, its KV cache and the causes of its limits are not known."
-            blocks.append(Text(f"{fact['deployment']}: {unread}"))
-    blocks += map(_started, facts)
-    blocks += [Table("Workloads", _WORKLOADS, sent, sorts=False)]
+        name = fact["deployment"]
+        how: Block = Code(fact["shell"]) if fact["shell"] else Text("It ran already, so how it was started is not known.")
+        blocks.append(Fold(f"{name}: where it ran, and how it was started", [Text(fact["machine"]), how], deployment=name))
+    blocks.append(Table("Workloads", _WORKLOADS, sent, sorts=False))
     return Section("provenance", "Where it ran, and with what settings", blocks)
-
-
-def _started(fact: dict[str, Any]) -> Fold:
-    """How a deployment was started, and on what."""
-    how: Block = Code(fact["shell"]) if fact["shell"] else Text("It ran already, so how it was started is not known.")
-    name = fact["deployment"]
-    return Fold(f"{name}: where it ran, and how it was started", [Text(fact["machine"]), how], deployment=name)

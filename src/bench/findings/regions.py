@@ -154,7 +154,10 @@ def saturation_point(levels: Levels) -> Point:
         between = (load < high) & (load >= (low or 0.0))
         return Point("peak", float(load[between][np.argmax(levels.log[between])]), low, high)
     much = np.triu(levels.more(1 / FLAT))
-    low, flat = _highest(load, much), _flat_from(levels)
+    low = _highest(load, much)
+    # Every higher level must exceed it by significantly less, so each is tested by itself.
+    within = levels.log[None, :] - levels.log[:, None] + levels.sure * levels.errors < -np.log(FLAT)
+    flat = next((i for i in range(len(load) - 1) if within[i, i + 1 :].all()), None)
     if flat is not None and top >= 2 * load[flat]:
         rising = np.exp(isotonic(levels.log, levels.runs))
         at, high = _crossing(load, rising, FLAT * rising[-1]), float(load[flat])
@@ -169,13 +172,6 @@ def _highest(load: Floats, any_of: npt.NDArray[np.bool_]) -> float | None:
     """The highest load with a true value in its row."""
     rows = np.flatnonzero(any_of.any(axis=1))
     return float(load[rows[-1]]) if len(rows) else None
-
-
-def _flat_from(levels: Levels) -> int | None:
-    """The lowest level that each higher one exceeds by significantly less than 1 / 90 %; all must, so each is tested by itself."""
-    gain = levels.log[None, :] - levels.log[:, None] + levels.sure * levels.errors
-    within = [i for i in range(len(levels) - 1) if (gain[i, i + 1 :] < -np.log(FLAT)).all()]
-    return within[0] if within else None
 
 
 def _crossing(load: Floats, values: Floats, goal: float) -> float:

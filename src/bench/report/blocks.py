@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bench.errors import listed
 from bench.runs.sentences import latency_text, load_cell
 from bench.shipped import BENCH
 
@@ -164,7 +163,6 @@ def cell_of_latency(value: float | None, met: bool | None, *, name: str = "", ma
     return Cell(f"{shown} ✕" if marked and met is False else shown, value, met=bool(met))
 
 
-_NAMED = 4  # most curves that a line names
 MOST_LINES = 8  # most lines of an answer; the tables have the rest
 AGAIN = f"Measure the invalid runs again: `{BENCH} runs --discard invalid`, then the same command as before."
 
@@ -173,9 +171,3 @@ def shortened(lines: Sequence[str], most: int = MOST_LINES, where: str = "in the
     """The first lines, and how many more there are, and where."""
     left = len(lines) - most
     return tuple(lines) if left <= 1 else (*lines[:most], f"And {left} more, {where}.")
-
-
-def in_line(names: Sequence[str]) -> str:
-    """Names in a sentence, the first of many with how many more there are."""
-    left = len(names) - _NAMED
-    return listed(names) if left <= 1 else f"{', '.join(names[:_NAMED])} and {left} more"

@@ -218,14 +218,6 @@ def _load_title(results: Curves) -> str:
     return "rate (conversations/s)" if conversations.all() else "rate (requests/s; with turns, conversations/s)"
 
 
-def _levels(runs: pl.DataFrame, column: str, form: Callable[[pl.Expr], pl.Expr] | None = None) -> pl.DataFrame:
-    """The value of each level (`level_values`) in this form, with its `curve`; what is infinite is left out."""
-    curves = runs.select("deployment", "workload", "curve").unique(maintain_order=True)
-    levels = level_values(runs, [column]).with_columns(form(pl.col(column)) if form else pl.col(column))
-    levels = levels.filter(pl.col(column).is_finite())
-    return curves.join(levels, on=["deployment", "workload"], maintain_order="left").sort("level", maintain_order=True)
-
-
 def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
     """Every run as a point: filled where it is valid, a cross where it is not."""
     common = {"x": x, "y": y, "color": colour, **more}
@@ -275,8 +267,10 @@ def load_panel(
             milliseconds. drawn: the column's name then, since its own names its unit. title: of the axis. span: of it; None: of the
             values. limit: where a dashed line lies, and what it is. over: layers above these.
     """
-    levels = _levels(runs, column, form)
-    runs = runs.with_columns(form(pl.col(column))) if form else runs
+    curves, value = runs.select("deployment", "workload", "curve").unique(maintain_order=True), form or (lambda each: each)
+    levels = level_values(runs, [column]).with_columns(value(pl.col(column))).filter(pl.col(column).is_finite())
+    levels = curves.join(levels, on=["deployment", "workload"], maintain_order="left").sort("level", maintain_order=True)
+    runs = runs.with_columns(value(pl.col(column)))
     if drawn:
         levels, runs, column = levels.rename({column: drawn}), runs.rename({column: drawn}), drawn
     within = [limit[0]] if limit else []

@@ -194,12 +194,13 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
         return level
     for slo in slos:
         latencies = np.concatenate([_latencies(row, slo) for row in judged])
-        share = Share.of([_beyond(row, slo) for row in judged])
+        share = Share.of([_latencies(row, slo) > slo.limit_s for row in judged])
         reached = percentile(pl.Series(latencies, dtype=pl.Float64), slo.share)
         level.verdicts.append(
             Verdict(slo.column, 1 - slo.share, share, limit_s=slo.limit_s, reached_s=None if reached == math.inf else reached)
         )
-    level.verdicts.append(Verdict("failed", failed_share, Share.of([_failed(row) for row in judged])))
+    failed = [np.array([not x["ok"] for x in row["judged"]], dtype=bool) for row in judged]
+    level.verdicts.append(Verdict("failed", failed_share, Share.of(failed)))
     if not burst and (known := [row["steady_growth"] for row in judged if row["steady_growth"] is not None]):
         grows = all(row["steady_why"] == "grows" for row in judged)
         level.verdicts.append(Verdict("growth", 0.0, growth=fmean(known), grows=grows))
@@ -211,14 +212,6 @@ def _latencies(row: Mapping[str, Any], slo: Slo) -> npt.NDArray[np.float64]:
     mine = [x for x in row["judged"] if slo.request_class in (None, x.get("request_class"))]
     known = [x[slo.metric] if x["ok"] else math.inf for x in mine]
     return np.array([value for value in known if value is not None])
-
-
-def _beyond(row: Mapping[str, Any], slo: Slo) -> npt.NDArray[np.bool_]:
-    return np.asarray(_latencies(row, slo) > slo.limit_s)
-
-
-def _failed(row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-    return np.array([not x["ok"] for x in row["judged"]], dtype=bool)
 
 
 def noise_of(levels: Sequence[Level]) -> float:

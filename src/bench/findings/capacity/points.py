@@ -174,7 +174,9 @@ def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
         limits: draws of it (the unit of the loads), none above the highest level.
     """
     loads = np.array([0.0, *(level.load for level in settled)])
-    rates = np.array([0.0, *map(_lasting, settled)])
+    # Within the limit nothing piles up: a level gives what is offered, unless the server gave significantly less.
+    lasting = (each.rate if each.rate + each.error < each.offered else each.offered or each.rate for each in settled)
+    rates = np.array([0.0, *lasting])
     errors = np.array([0.0, *(level.error for level in settled)])
     normal = NormalDist(0.0, 1 / NormalDist().inv_cdf((1 + NOMINAL) / 2))  # `Belief.interval` of it is −1 to 1
     curves = rates + np.array([[normal.inv_cdf((i + 0.5) / _CURVES)] for i in range(_CURVES)]) * errors
@@ -183,13 +185,6 @@ def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
     share = np.divide(limits - loads[before], loads[after] - loads[before], out=np.zeros(len(limits)), where=after > before)
     there = curves[:, before] + share * (curves[:, after] - curves[:, before])
     return Belief(np.sort(np.maximum(np.maximum.accumulate(curves, axis=1)[:, before], there), axis=None))
-
-
-def _lasting(level: Level) -> float:
-    """The rate of a level for loads within the limit, where nothing piles up: what is offered, unless the server gave significantly
-    less (requests/s).
-    """
-    return level.rate if level.rate + level.error < level.offered else level.offered or level.rate
 
 
 def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:

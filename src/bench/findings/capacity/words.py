@@ -45,7 +45,8 @@ def _criterion(miss: Miss) -> str:
         return f"a steady state (the backlog grows by {shown_share(miss.growth or 0.0)} of arrivals)"
     slo = _slo(miss)
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
-        return f"{slo} (measured: {_reached(miss.reached_s, slo)})"
+        times, unit = (1000, "ms") if miss.reached_s < 1 else (1, "s")
+        return f"{slo} (measured: {shown_over(times * miss.reached_s, times * slo.limit_s)} {unit})"
     return f"{slo} ({shown_share(miss.share or 0.0, 1)} of its requests fail or take longer)"
 
 
@@ -64,11 +65,6 @@ def _close_criterion(miss: Miss) -> str:
 def _slo(miss: Miss) -> Slo:
     assert miss.limit_s is not None
     return Slo.of_column(miss.by, miss.limit_s)
-
-
-def _reached(seconds: float, slo: Slo) -> str:
-    times, unit = (1000, "ms") if seconds < 1 else (1, "s")
-    return f"{shown_over(times * seconds, times * slo.limit_s)} {unit}"
 
 
 def shown_over(value: float, limit: float, fewest: int = 3) -> str:

@@ -189,21 +189,17 @@ def failures(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
         or `worse` where the shares differ significantly, by 1 % or more; `alike`, whether they differ by less: otherwise latencies
         of the requests that survived are not comparable.
     """
-    sides = [_counts(side) for side in (baseline, candidate)]
-    both = (
-        sides[0]
-        .join(sides[1], on=CONFIGURATION, suffix="_candidate", maintain_order="left")
-        .sort("workload", "level", maintain_order=True)
-    )
-    rows = [row for row in both.iter_rows(named=True) if any(row["failed"]) or any(row["failed_candidate"])]
-    return pl.DataFrame([_failures_at(row, both.height) for row in rows], schema=FAILURES)
-
-
-def _counts(runs: pl.DataFrame) -> pl.DataFrame:
     # A wrong key or model is refused under any load, and says nothing of the server.
     content = pl.col("faults").list.contains("content").fill_null(False)
-    sent = runs.filter((pl.col("requests") > 0) & pl.col("failed").is_not_null() & ~content)
-    return sent.group_by(CONFIGURATION, maintain_order=True).agg("failed", "requests")
+    counted = (pl.col("requests") > 0) & pl.col("failed").is_not_null() & ~content
+    ours, theirs = (
+        side.filter(counted).group_by(CONFIGURATION, maintain_order=True).agg("failed", "requests")
+        for side in (baseline, candidate)
+    )
+    both = ours.join(theirs, on=CONFIGURATION, suffix="_candidate", maintain_order="left")
+    both = both.sort("workload", "level", maintain_order=True)
+    rows = [row for row in both.iter_rows(named=True) if any(row["failed"]) or any(row["failed_candidate"])]
+    return pl.DataFrame([_failures_at(row, both.height) for row in rows], schema=FAILURES)
 
 
 def _failures_at(level: Mapping[str, Any], levels: int) -> dict[str, Any]:
