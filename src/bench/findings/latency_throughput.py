@@ -157,7 +157,7 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
     named = rows.drop_nulls("label").sort(tail, descending=True)
     at = pl.Series(lowered(named.select(_X, tail, "label").rows(), across, up, before=True), dtype=pl.Float64)
     labels = alt.Chart(named.select("curve", _X, "label", at=at))
-    text = labels.mark_text(align="right", baseline="bottom", dx=-5, dy=-4, fontSize=13)
+    text = labels.mark_text(align="right", baseline="bottom", dx=-11, dy=-4, fontSize=13)
     layers = [
         *limit_line(slo.limit_s * times or None, up, y, f"SLO: {slo.limit_s * times:g} {unit}"),
         base.mark_line(strokeWidth=1.2, opacity=0.45).encode(x=along, y=middle, color=colour, strokeDash=dash, order="level:Q"),

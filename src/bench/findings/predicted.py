@@ -141,7 +141,7 @@ def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     predicted = _loads(results, [(model.deployment, load) for model in results.models for load in model.predicted])
     measured = _loads(results, [(model.deployment, load) for model in results.models for load in model.measured])
     if predicted.is_empty():
-        why = [f"{model.deployment}: {text}" for model in models if (text := no_model(model))]
+        why = [f"{model.deployment}: {text}" for model in results.models if (text := no_model(model))]
         return nothing_to_show("; ".join(["no load can be predicted", *why]))
     return alt.concat(*(_panel(results, predicted, measured, *each) for each in _metrics(results).items()), columns=2)
 
