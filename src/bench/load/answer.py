@@ -115,7 +115,8 @@ def _streamed(response: Response, endpoint: Endpoint) -> Answer:
         if content is None or event.name == BARE:
             continue
         try:
-            carries, counted = endpoint.generated(content), _counts(endpoint, content)
+            carries, usage = endpoint.generated(content), endpoint.usage(content)
+            counted = Usage.of(usage) if usage else None
         except (AttributeError, LookupError, TypeError, ValueError):
             answer.error, answer.failed = f"no chunk of an answer: {quoted(event.data)}", True
             continue
@@ -136,18 +137,11 @@ def _content(event: Event, endpoint: Endpoint, answer: Answer) -> dict[str, Any]
     if content is not None and event.name != b"error" and endpoint.error(content) is None:
         return content
     answer.failed = True
-    if content is not None:
-        answer.error = _text(endpoint.error(content) or content)
+    if content is None and event.name != b"error":
+        answer.error = f"not JSON: {quoted(event.data)}"
     else:
-        answer.error = (
-            _text(event.data.decode(errors="replace")) if event.name == b"error" else f"not JSON: {quoted(event.data)}"
-        )
+        answer.error = _text((content and endpoint.error(content)) or content or event.data.decode(errors="replace"))
     return None
-
-
-def _counts(endpoint: Endpoint, content: dict[str, Any]) -> Usage | None:
-    usage = endpoint.usage(content)
-    return Usage.of(usage) if usage else None
 
 
 def _count(answer: Answer, chunks: list[_Chunk]) -> None:
@@ -289,7 +283,7 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
     """An answer that comes in one: its tokens are there when its last byte is."""
     content = json_object(response.body)
     if content is None or not (endpoint.whole(content) or endpoint.error(content)):
-        kind = response.content_type.partition(";")[0] or "no content type"
+        kind = response.field(b"content-type").partition(";")[0] or "no content type"
         what = "is neither an event stream nor an answer" if response.complete else "was cut off"
         if not response.body:
             return Answer()
@@ -309,7 +303,8 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
 
 def _refusal(response: Response) -> str:
     said = _text(json_object(response.body) or " ".join(response.body.decode(errors="replace").split()))
-    return f"{said or 'moved'}, to {response.location[:200]}" if response.location else said
+    location = response.field(b"location")
+    return f"{said or 'moved'}, to {location[:200]}" if location else said
 
 
 def _text(error: Any) -> str:

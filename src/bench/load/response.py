@@ -39,9 +39,8 @@ class Response:
         self.status: int | None = None
         self.headers: float | None = None
         self.pieces: list[tuple[float, bytes]] = []
-        self.encoding = self.content_type = self.location = ""
         self.complete = False
-        self._retry_after = self._retry_after_ms = ""
+        self._fields: dict[bytes, str] = {}
         self._parser = httptools.HttpResponseParser(self)
         for self._time, read in zip(exchange.times, exchange.reads, strict=True):
             try:
@@ -49,37 +48,34 @@ class Response:
             except UNREADABLE:
                 break
         # An answer without a length ends with its connection; the loop knows.
-        self.complete = self.complete or (exchange.end is not None and exchange.failure is None and not self._framed)
-
-    _framed = False
+        framed = self._fields.keys() & {b"content-length", b"transfer-encoding"}
+        self.complete = self.complete or (exchange.end is not None and exchange.failure is None and not framed)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        text = value.decode("latin-1").strip()
-        self._framed = self._framed or name in (b"content-length", b"transfer-encoding")
-        match name:
-            case b"content-encoding":
-                parts = [part for part in map(str.strip, text.lower().split(",")) if part not in ("", "identity")]
-                self.encoding = ", ".join(parts) or self.encoding
-            case b"content-type":
-                self.content_type = text
-            case b"location":
-                self.location = text
-            case b"retry-after":
-                self._retry_after = text
-            case b"retry-after-ms":
-                self._retry_after_ms = text
+        self._fields[name.lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status >= 200:
             self.headers, self.status = self._time, status
+        else:
+            self._fields.clear()
 
     def on_body(self, body: bytes) -> None:
         self.pieces.append((self._time, body))
 
     def on_message_complete(self) -> None:
         self.complete = self.status is not None
+
+    def field(self, name: bytes) -> str:
+        """A field of its head, such as `content-type`; empty where it has none."""
+        return self._fields.get(name, "")
+
+    @property
+    def encoding(self) -> str:
+        """How its body is compressed; empty where it is not."""
+        parts = map(str.strip, self.field(b"content-encoding").lower().split(","))
+        return ", ".join(part for part in parts if part not in ("", "identity"))
 
     @property
     def retry_after_s(self) -> float | None:
@@ -88,8 +84,8 @@ class Response:
         `retry-after-ms` (Azure, and what OpenAI's SDKs read first) is finer than `Retry-After`, which is seconds, with decimals from
         some servers. A date is not read.
         """
-        for text, unit_s in ((self._retry_after_ms, 0.001), (self._retry_after, 1.0)):
-            if _DECIMAL.fullmatch(text):
+        for name, unit_s in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+            if _DECIMAL.fullmatch(text := self.field(name)):
                 return min(float(text[:16]) * unit_s, _LONGEST_WAIT_S)
         return None
 

@@ -67,7 +67,7 @@ def sdk_contents(target: Target, endpoint: Endpoint, options: dict[str, Any], ex
     import httpx2  # noqa: PLC0415
 
     response = Response(exchange)
-    headers = {"Content-Type": response.content_type}
+    headers = {"Content-Type": response.field(b"content-type")}
 
     def replay(_request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(response.status or 0, headers=headers, content=response.body)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import time
 
 
@@ -23,14 +24,6 @@ def ahead_of_the_server() -> bool:
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class _TimeSpec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-class _Setting(ctypes.Structure):
-    _fields_ = (("interval", _TimeSpec), ("value", _TimeSpec))
 
 
 class Timer:
@@ -51,9 +44,9 @@ class Timer:
 
     def set(self, moment: float, interval_s: float = 0.0) -> None:
         """Wake at `moment` (s; at once where it has passed), and then every `interval_s`."""
-        # A moment of zero would disarm it.
-        setting = _Setting(_spec(interval_s), _spec(max(moment, 1e-9)))
-        if _LIBC.timerfd_settime(self.fd, self._ABSOLUTE, ctypes.byref(setting), None):
+        # Two of C's `timespec`, seconds and nanoseconds each. A moment of zero would disarm it.
+        parts = (part for s in (interval_s, max(moment, 1e-9)) for part in (int(s), int(s % 1 * 1e9)))
+        if _LIBC.timerfd_settime(self.fd, self._ABSOLUTE, struct.pack("4l", *parts), None):
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def rings(self) -> int:
@@ -66,8 +59,3 @@ class Timer:
     def close(self) -> None:
         """Give the descriptor back."""
         os.close(self.fd)
-
-
-def _spec(seconds: float) -> _TimeSpec:
-    whole = int(seconds)
-    return _TimeSpec(whole, int((seconds - whole) * 1e9))

@@ -5,34 +5,25 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Gaps:
+class Gaps(NamedTuple):
     """A kind of gaps between arrivals.
 
     Attributes:
-        meaning: in a few words, for the configuration's reference. shaped: whether the workload's `burstiness` shapes them.
-        draw: the next gap, 1 in the mean, from a source of random numbers and the burstiness (1 where the workload has none), which is
-            mean² ÷ variance of the gaps.
+        meaning: in a few words, for the configuration's reference. draw: the next gap, 1 in the mean, from a source of random numbers
+            and the workload's `burstiness` (1 where it has none), which is mean² ÷ variance of the gaps.
+        shaped: whether `burstiness` shapes them.
     """
 
     meaning: str
-    shaped: bool
     draw: Callable[[random.Random, float], float]
-
-
-def _poisson(source: random.Random, _burstiness: float) -> float:
-    return -math.log(1.0 - source.random())
-
-
-def _gamma(source: random.Random, burstiness: float) -> float:
-    return source.gammavariate(burstiness, 1.0 / burstiness)
+    shaped: bool = False
 
 
 GAPS: dict[str, Gaps] = {
-    "constant": Gaps("equal gaps", False, lambda *_: 1.0),
-    "poisson": Gaps("exponential gaps", False, _poisson),
-    "gamma": Gaps("gaps of `burstiness`", True, _gamma),
+    "constant": Gaps("equal gaps", lambda *_: 1.0),
+    "poisson": Gaps("exponential gaps", lambda source, _: -math.log(1.0 - source.random())),
+    "gamma": Gaps("gaps of `burstiness`", lambda source, shape: source.gammavariate(shape, 1.0 / shape), shaped=True),
 }

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from statistics import NormalDist
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, Field, model_validator
 
 from bench.errors import BenchError, shown_share
 from bench.fields import Strict, Tokens
@@ -145,15 +144,10 @@ def draws(length: LengthDistribution | None, seed: str) -> Callable[[], int | No
     return _KINDS[length.distribution].draws(length, random.Random(seed))  # noqa: S311 - a schedule, no secret
 
 
-class _OrInteger:
-    """Says in the JSON schema what a number stands for."""
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"type": "integer", "minimum": 1}, handler(core)]}
-
-
 def _length(value: Any) -> Any:
     return {"distribution": "fixed", "tokens": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Length = Annotated[LengthDistribution, BeforeValidator(_length), _OrInteger()]
+Length = Annotated[
+    LengthDistribution, BeforeValidator(_length, json_schema_input_type=Annotated[int, Field(ge=1)] | LengthDistribution)
+]

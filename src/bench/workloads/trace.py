@@ -66,21 +66,17 @@ class Format(NamedTuple):
     whole: bool = False
     block: int | None = None
 
-    @property
-    def own(self) -> bool:
-        """Whether it is ours, whose requests may follow others."""
-        return self.arrival == "arrival_s"
-
     def __str__(self) -> str:
         return f"{', '.join(self[1:4] + self.with_)}{f' ({self.publisher})' if self.publisher else ''}"
 
 
 _COMMON = ("timestamp", "input_length", "output_length")
+_OURS = Format("", "arrival_s", "prompt_tokens", "output_tokens", "s")  # whose requests may follow others
 # Each by its publisher's own definition; of several that fit, the first. The columns of _COMMON have three meanings: Mooncake's and
 # AIPerf's are in milliseconds, Bailian's and GuideLLM's (docs/guides/datasets.md) in seconds, those of vLLM's timed-trace (pull request
 # 39795) in either.
 _FORMATS = (
-    Format("", "arrival_s", "prompt_tokens", "output_tokens", "s"),
+    _OURS,
     # alibaba-edu/qwen-bailian-usagetraces-anon, README: seconds since the trace's start, blocks of 16 tokens.
     Format("Bailian", *_COMMON, "s", ("chat_id", "turn"), block=16),
     # kvcache-ai/Mooncake, FAST25-release/traces: milliseconds, whole; blocks of 512 tokens.
@@ -112,7 +108,7 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
         BenchError: the file is missing or broken, lacks a column, a row is not a request, or the arrivals' unit is not known.
     """
     rows, form = _read(path, unit)
-    follows = _follows(path, rows, form.arrival) if form.own else [[] for _ in rows]
+    follows = _follows(path, rows, form.arrival) if form is _OURS else [[] for _ in rows]
     first = [row for row, after in zip(rows, follows, strict=True) if not after]
     arrivals = _arrivals(path, first, form, unit) if first else []
     moments = {row.place: float(moment - min(arrivals)) for row, moment in zip(first, arrivals, strict=True)}
@@ -306,7 +302,7 @@ def _in_order(path: str, rows: Sequence[Row], requests: Sequence[TraceRequest]) 
 def format_of(columns: Collection[str]) -> Format | None:
     """The published format that has such columns; requests of ours may follow a parent, and have no moment."""
     has = {*columns}
-    return next((x for x in _FORMATS if {*x[1:4], *x.with_} <= has or (x.own and {*x[2:4], "parent"} <= has)), None)
+    return next((x for x in _FORMATS if {*x[1:4], *x.with_} <= has or (x is _OURS and {*x[2:4], "parent"} <= has)), None)
 
 
 def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | None) -> list[Decimal]:

@@ -17,7 +17,7 @@ from bench.workloads.archetypes import with_archetype
 from bench.workloads.classes import RequestClass
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.gaps import GAPS
-from bench.workloads.lengths import Length, LengthDistribution
+from bench.workloads.lengths import Length
 from bench.workloads.prompts import RANDOM, SOURCES, Prompts
 from bench.workloads.trace import PUBLISHERS, TraceRequest, read_trace, shared_block, thinned
 from bench.workloads.trace_times import TraceUnit
@@ -407,15 +407,9 @@ class Workload(Strict):
         Args:
             prompt, output: lengths (tokens). prompt: None where the source has its own. output: 0 where answers are no tokens.
         """
-        return Workload(
-            arrival=arrival,
-            num_requests=requests,
-            prompts=self.prompts,
-            prompt_tokens=None if prompt is None else LengthDistribution(distribution="fixed", tokens=prompt),
-            output_tokens=LengthDistribution(distribution="fixed", tokens=output) if output else None,
-            endpoint=self.endpoint,
-            stream=self.stream,
-        )
+        lengths = {"prompt_tokens": prompt, "output_tokens": output or None}
+        shape = {"arrival": arrival, "num_requests": requests, "endpoint": self.endpoint, "stream": self.stream}
+        return Workload.model_validate({**shape, **lengths, "prompts": self.prompts})
 
     @property
     def traced(self) -> tuple[TraceRequest, ...]:

@@ -5,10 +5,11 @@ To add one, write its file and name it in `SOURCES`; another package names its c
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, Field
 
 from bench.plugins import Registry
 from bench.workloads.prompts.file import PromptFile
@@ -33,17 +34,8 @@ def _short(value: Any) -> Any:
     return value
 
 
-class _OrText:
-    """Says in the JSON schema what `_short` allows."""
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string"}, handler(core)]}
-
-
 if TYPE_CHECKING:
     Prompts = Source
 else:
-    _Sources = RandomIds
-    for _each in list(SOURCES.values())[1:]:
-        _Sources = _Sources | _each
-    Prompts = Annotated[Annotated[_Sources, Field(discriminator="source")], BeforeValidator(_short), _OrText()]
+    _Sources = Annotated[functools.reduce(operator.or_, SOURCES.values()), Field(discriminator="source")]
+    Prompts = Annotated[_Sources, BeforeValidator(_short, json_schema_input_type=str | _Sources)]
