@@ -11,7 +11,7 @@ from collections import Counter
 
 from bench.load import loop as load_loop
 from bench.load.connection import Address
-from bench.load.exchange import Exchange
+from bench.load.exchange import Assignment, Exchange
 from bench.load.loop import Loop
 from tests.support.fake_server import STREAM_HEAD, chunk
 
@@ -43,14 +43,16 @@ def work(monkeypatch, chunks):
             connection.sendall(piece)
 
     with socket.create_server(("127.0.0.1", 0), backlog=STREAMS) as listening:
-        loop = Loop(Address("127.0.0.1", listening.getsockname()[1], None), timeout_s=60)
+        at = ("127.0.0.1", listening.getsockname()[1])
+        sent = Assignment(*at, False, exchanges, 60.0, connections=STREAMS, in_flight=STREAMS)
+        loop = Loop(Address(*at, None), sent)
         listening.accept()[0].close()
-        loop.open(STREAMS)
+        loop.open()
         accepted = [listening.accept()[0] for _ in range(STREAMS)]
     tracemalloc.start()
     sys.setprofile(profiled)
     try:
-        loop.run(exchanges, time.monotonic(), STREAMS)
+        loop.run(time.monotonic())
     finally:
         sys.setprofile(None)
         kept, _ = tracemalloc.get_traced_memory()

@@ -64,14 +64,14 @@ def test_tls_begins_when_the_connection_is_there(certificate, server_tls):
                 while True:
                     threading.Thread(target=handshake, args=(listening.accept()[0],), daemon=True).start()
 
-        loop = Loop(address, timeout_s=5)
+        loop = Loop(address, Assignment("127.0.0.1", 0, True, [], 5.0))
         stack.callback(loop.close)
         stack.callback(listening.shutdown, socket.SHUT_RDWR)
         connection = Connection(address)
         assert connection.proceed() == select.EPOLLOUT  # asked too early
         connection.close()
         threading.Timer(0.1, accept).start()
-        loop.open(1, within_s=10)
+        loop.open(within_s=10)
         assert loop._idle[0].sock.version()
 
 

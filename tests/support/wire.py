@@ -6,7 +6,7 @@ import subprocess
 import time
 
 from bench.load.connection import Address
-from bench.load.exchange import Exchange
+from bench.load.exchange import Assignment, Exchange
 from bench.load.loop import Loop
 from bench.load.records import record_of
 from tests.support.fake_server import read_request
@@ -21,13 +21,15 @@ def drive(port, exchanges=1, *, connections=1, in_flight=1, spare=0, timeout_s=5
     """The records of `exchanges` (a number of small ones, or themselves) that this process sends; `before` sees the loop first."""
     if isinstance(exchanges, int):
         exchanges = [Exchange(i, request()) for i in range(exchanges)]
-    loop = Loop(Address("127.0.0.1", port, tls), timeout_s=timeout_s, spare=spare, reuses=reuses)
+    how = {"connections": connections, "spare": spare, "in_flight": in_flight, "reuses": reuses}
+    assignment = Assignment("127.0.0.1", port, tls is not None, exchanges, timeout_s, **how)
+    loop = Loop(Address("127.0.0.1", port, tls), assignment)
     try:
-        loop.open(connections)
+        loop.open()
         if before:
             before(loop)
         start = time.monotonic()
-        loop.run(exchanges, start, in_flight)
+        loop.run(start)
     finally:
         loop.close()
     return [record_of(exchange, start) for exchange in exchanges]

@@ -73,17 +73,9 @@ def _tls() -> ssl.SSLContext:
 def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped-def]
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    tls = _tls() if assignment.tls else None
-    address = Address(assignment.host, assignment.port, tls)
-    loop = Loop(
-        address,
-        timeout_s=assignment.timeout_s,
-        spare=assignment.spare,
-        honour_retry_after=assignment.honour_retry_after,
-        reuses=assignment.reuses,
-        watched=into.fileno(),
-    )
-    loop.open(assignment.connections)
+    address = Address(assignment.host, assignment.port, _tls() if assignment.tls else None)
+    loop = Loop(address, assignment, into.fileno())
+    loop.open()
     pickle.dump(None, out)
     out.flush()
     # Two questions for the clock: the first answer pays for what the first call costs.
@@ -94,7 +86,7 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
     (start,) = struct.unpack("d", _read(into, 8))
     realtime = ahead_of_the_server()
     cpu = time.process_time()
-    loop.run(assignment.exchanges, start, assignment.in_flight, stop_overloaded=assignment.stop_overloaded)
+    loop.run(start)
     cpu, end = time.process_time() - cpu, time.monotonic()
     if realtime:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # like all others again

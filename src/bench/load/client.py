@@ -237,7 +237,6 @@ def _assignments(
     target: Target, load: Load, planned: Sequence[PlannedRequest], exchanges: Sequence[Exchange]
 ) -> list[Assignment]:
     """Each process's share: whole conversations, in turn, and its part of what is held in flight."""
-    host, port, tls = target.socket
     roots = [request for request in planned if not request.after]
     closed, opened = load.workload.arrival == "closed", not AXES[load.workload.axis].held
     moments = [request.due_s or 0.0 for request in roots] if opened else []
@@ -256,14 +255,12 @@ def _assignments(
         spare = _SPARE + math.ceil(densest / count) if opened else 0 if target.reuses else 1 + held // _HELD_A_SPARE
         assignments.append(
             Assignment(
-                host=host,
-                port=port,
-                tls=tls,
-                exchanges=mine,
+                *target.socket,
+                mine,
+                load.timeout_s,
                 connections=min(spare if opened else held + spare, len(mine)),
                 spare=spare,
                 in_flight=held if closed else 0,
-                timeout_s=load.timeout_s,
                 honour_retry_after=load.workload.honour_retry_after,
                 reuses=target.reuses,
                 # One process of several sees its own share alone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -91,27 +92,31 @@ def _most_bytes(exchange: Exchange) -> int:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One process's share of a run.
+    """One process's share of a run: `host`, `port` and `tls` name the server.
 
     Attributes:
-        host, port, tls: the server. connections: to open before the run. spare: to keep open beyond those in use.
-        in_flight: of the exchanges without a moment of their own, how many are held in flight.
-        honour_retry_after: whether a refused request is sent again when its answer says.
-        reuses: whether a connection carries one request after another.
-        stop_overloaded: whether a run that is plainly overloaded ends early (`bench.load.overload`).
+        exchanges: those with `due_s` leave then; those with `after` follow the end of the last of these; of the rest, `in_flight` leave
+            at once and each end lets the next go.
+        timeout_s: an exchange without its end so long after it was sent (the last time) fails as `timeout`.
+        connections: to open before the run. spare: to keep open and idle while requests remain to be sent, so that few wait for theirs.
+        honour_retry_after: whether a request that is refused is sent again after the wait that the answer asks for, unless that would
+            end later than `timeout_s` after it was sent first.
+        reuses: whether a connection carries one request after another. One that carries a single one is closed at `[DONE]`, as the SDKs
+            do: a proxy that reads on from its server may be about to lose that connection, and gives the next request to it.
+        stop_overloaded: whether those that are not due yet are withdrawn once requests plainly pile up (`bench.load.overload`).
     """
 
     host: str
     port: int
     tls: bool
-    exchanges: list[Exchange]
-    connections: int
-    spare: int
-    in_flight: int
+    exchanges: Sequence[Exchange]
     timeout_s: float
+    connections: int = 1
+    spare: int = 0
+    in_flight: int = 0
     honour_retry_after: bool = False
-    stop_overloaded: bool = False
     reuses: bool = True
+    stop_overloaded: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
 from bench.http import get_models, listed_models, models_text, problem, tls_context
 from bench.load.answer import contents_of
 from bench.load.connection import Address
-from bench.load.exchange import Exchange
+from bench.load.exchange import Assignment, Exchange
 from bench.load.loop import Loop
 from bench.load.payload import as_json, template
 from bench.load.records import record_of
@@ -103,13 +103,12 @@ class _Introduction:
         content = as_json(body)
         exchange = Exchange(0, head % len(content) + content, output_asked=output, due_s=0.0, streamed=self.stream)
         exchange.endpoint = self.endpoint.name
+        assignment = Assignment(*self.target.socket, [exchange], self.timeout_s, reuses=False)
         try:
-            host, port, tls = self.target.socket
-            with closing(
-                Loop(Address(host, port, tls_context() if tls else None), timeout_s=self.timeout_s, reuses=False)
-            ) as loop:
-                loop.open(1)
-                loop.run([exchange], time.monotonic(), 0)
+            address = Address(assignment.host, assignment.port, tls_context() if assignment.tls else None)
+            with closing(Loop(address, assignment)) as loop:
+                loop.open()
+                loop.run(time.monotonic())
         except OSError as error:
             exchange.error, exchange.failure = problem(error), "disconnect"
         if exchange.failure == "timeout":

@@ -10,12 +10,12 @@ import errno
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from bench.load.answer import ends_in_error, follow
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection, says_done
-from bench.load.exchange import Exchange, cut_off, oversized
+from bench.load.exchange import Assignment, Exchange, cut_off, oversized
 from bench.load.overload import LOOKS_S, Overload
 from bench.load.response import asked_wait
 from bench.load.timer import Timer
@@ -54,12 +54,6 @@ class Loop:
     """Sends exchanges to one server.
 
     Args:
-        address: the server. timeout_s: an exchange without its end so long after it was sent (the last time) fails as `timeout`.
-        spare: connections to keep open and idle while requests remain to be sent, so that few wait for their own.
-        honour_retry_after: whether a request that is refused is sent again after the wait that the answer asks for, unless that
-            would end later than `timeout_s` after it was sent first.
-        reuses: whether a connection carries one request after another. One that carries a single one is closed at `[DONE]`, as the SDKs
-            do: a proxy that reads on from its server may be about to lose that connection, and gives the next request to it.
         watched: a descriptor whose end means that nobody waits for the result.
 
     Attributes:
@@ -67,18 +61,10 @@ class Loop:
         stopped: when the exchanges that were not due yet were withdrawn, as requests piled up; None where all were sent.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        *,
-        timeout_s: float,
-        spare: int = 0,
-        honour_retry_after: bool = False,
-        reuses: bool = True,
-        watched: int | None = None,
-    ) -> None:
-        self._address, self._timeout_s, self._spare = address, timeout_s, spare
-        self._honours, self._reuses = honour_retry_after, reuses
+    def __init__(self, address: Address, assignment: Assignment, watched: int | None = None) -> None:
+        self._address, self._assignment = address, assignment
+        self._timeout_s, self._spare = assignment.timeout_s, assignment.spare
+        self._honours, self._reuses = assignment.honour_retry_after, assignment.reuses
         self._epoll = select.epoll()
         self._table: dict[int, Connection] = {}
         # Of those connections the ones in the middle of a streamed answer, with all that a read needs.
@@ -97,13 +83,13 @@ class Loop:
         self.lags: list[float] = []
         self.stopped: float | None = None
 
-    def open(self, count: int, within_s: float = 60.0) -> None:
-        """Open connections until `count` are idle.
+    def open(self, within_s: float = 60.0) -> None:
+        """Open the connections that are to be there before the run.
 
         Raises:
             OSError: the server does not accept them.
         """
-        end = time.monotonic() + within_s
+        count, end = self._assignment.connections, time.monotonic() + within_s
         while (missing := count - len(self._idle)) > 0:
             for _ in range(min(missing, _CONNECTING) - len(self._opening)):
                 self._connect()
@@ -115,21 +101,16 @@ class Loop:
             if time.monotonic() > end:
                 raise TimeoutError(f"{count - len(self._idle)} of {count} connections were not open after {within_s:g} s")
 
-    def run(self, exchanges: Sequence[Exchange], start: float, in_flight: int, *, stop_overloaded: bool = False) -> None:
-        """Send every exchange, and return when the last has ended.
-
-        Args:
-            exchanges: those with `due_s` leave then; those with `after` follow the end of the last of these; of the rest, `in_flight`
-                leave at once and each end lets the next go.
-            start: the run's start on the monotonic clock. in_flight: of the exchanges without a moment, how many are held in flight.
-            stop_overloaded: whether those that are not due yet are withdrawn once requests plainly pile up; all have a moment then.
+    def run(self, start: float) -> None:
+        """Send every exchange, and return when the last has ended. Args: start: the run's start on the monotonic clock.
 
         Raises:
             OSError: the system gives no more descriptors.
         """
+        exchanges = self._assignment.exchanges
         self._running, self._left, self._asked = True, len(exchanges), len(exchanges)
-        self._overload = Overload(exchanges, start) if stop_overloaded else None
-        self._pacer = Pacer(exchanges, in_flight, start=start)
+        self._overload = Overload(exchanges, start) if self._assignment.stop_overloaded else None
+        self._pacer = Pacer(exchanges, self._assignment.in_flight, start=start)
         self._to_send = len(exchanges)
         self._sent: deque[tuple[float, Exchange, Connection]] = deque()
         self._arm()
