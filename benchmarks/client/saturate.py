@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.load.client import Load
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.runs.run import RunHeader
@@ -36,9 +36,9 @@ def load_of(requests: int, rate: float, output_tokens: int) -> Load:
 def prompt_keys(requests: int, rate: float, output_tokens: int) -> list[str]:
     """`prompt_key` of each request that was sent, in their order."""
     load = load_of(requests, rate, output_tokens)
-    made = payloads(Target("http://localhost", MODEL), load.workload, seed=_SEED, schedule_seed=_SEED, vocabulary=_VOCABULARY)
+    made = exchanges(Target("http://localhost", MODEL), load.workload, seed=_SEED, schedule_seed=_SEED, vocabulary=_VOCABULARY)
     planned = schedule(load.workload, load.level, _SEED)
-    return [prompt_key(json.loads(made(each).written.split(b"\r\n\r\n", 1)[1])["prompt"]) for each in planned]
+    return [prompt_key(json.loads(made(each).payload.split(b"\r\n\r\n", 1)[1])["prompt"]) for each in planned]
 
 
 def main(url: str, folder: str, *numbers: str) -> None:

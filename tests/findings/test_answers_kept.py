@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from bench.load.client import Load, run_load
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.runs.request import KEPT, write_requests
 from bench.runs.request_table import read_requests
@@ -62,8 +62,8 @@ def test_requests_of_two_runs_are_the_same_without_letters(texts):
         workload = load_of(texts, keep_answers=True, stream=False, endpoint="completions")
         assert {each.answer for each in sent(server, workload)} == {"all of it"}
     # Prompts as they are stand in the body as in the file.
-    make = payloads(Target("http://h", "m"), load_of(texts, cache="as_is"), seed="s", schedule_seed="s", vocabulary=500)
-    body = json.loads(make(PlannedRequest(0, 0, None, 8)).written.split(b"\r\n\r\n")[1])
+    make = exchanges(Target("http://h", "m"), load_of(texts, cache="as_is"), seed="s", schedule_seed="s", vocabulary=500)
+    body = json.loads(make(PlannedRequest(0, 0, None, 8)).payload.split(b"\r\n\r\n")[1])
     assert body["messages"][0]["content"].startswith("Prompt number ")
 
 

@@ -19,7 +19,7 @@ import pytest
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.exchange import Assignment, Exchange
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.workloads.prompts.random_ids import prompt_ids
 from bench.workloads.schedule import PlannedRequest
@@ -107,9 +107,9 @@ def ignores_ctrl_c(process):
 def test_a_load_process_says_nothing_at_ctrl_c_nor_when_its_parent_is_gone(told):
     """Ctrl-C reaches every process of a terminal; the session handles it, and closes the pipes."""
     with fake_server(behaviour="silent") as server:
-        payload = payloads(Target(server.base_url, "m"), workload(), seed="s", vocabulary=100)(
+        payload = exchanges(Target(server.base_url, "m"), workload(), seed="s", vocabulary=100)(
             PlannedRequest(0, 0, 16, 8)
-        ).written
+        ).payload
         share = {"exchanges": [Exchange(0, payload)], "connections": 1, "spare": 0, "in_flight": 1, "timeout_s": 20.0}
         process = subprocess.Popen([sys.executable, "-m", "bench.load"], stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0)
         if isinstance(told, bytes):
@@ -144,7 +144,7 @@ def test_a_request_is_what_the_sdk_would_send(content):
             return httpx2.Response(200, json={"choices": []})
 
     target = Target("http://127.0.0.1:8000", "m", "key")
-    head, body = payloads(target, load, seed="s", vocabulary=100)(request).written.split(b"\r\n\r\n")
+    head, body = exchanges(target, load, seed="s", vocabulary=100)(request).payload.split(b"\r\n\r\n")
     sent = json.loads(body)
     common = {"model": "m", "max_tokens": 7, "temperature": 0, "stream": load.stream, "extra_body": {"ignore_eos": True}}
     if load.stream:

@@ -14,7 +14,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.http import api_root, get
 from bench.load.client import Load, run_load
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.measure.preflight import faults
 from bench.measure.scraper import scraping
@@ -191,8 +191,8 @@ def test_the_command_sends_headers_of_the_environment(keys, tmp_path, capsys):
 def test_a_key_goes_where_it_went_and_headers_come_beside_it():
     def sent(**given):
         load = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 4})
-        payload = payloads(Target("http://h", "m", **given), load, seed="s", vocabulary=100)
-        lines = payload(PlannedRequest(0, 0, 8, 4)).written.split(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+        payload = exchanges(Target("http://h", "m", **given), load, seed="s", vocabulary=100)
+        lines = payload(PlannedRequest(0, 0, 8, 4)).payload.split(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
         return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
 
     plain = sent()

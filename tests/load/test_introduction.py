@@ -10,7 +10,7 @@ import pytest
 from bench.errors import BenchError
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.introduction import introduce
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.study.read import load_workload
 from bench.workloads.schedule import PlannedRequest
@@ -97,8 +97,8 @@ def test_what_a_server_refuses_is_left_out_and_nothing_else(endpoint, refusals, 
         assert set(target.form(endpoint).omitted) == set(omitted)
     assert len({json.dumps(body) for body in server.bodies}) == len(server.bodies)  # no prompt twice
     assert all(name in " ".join(said) for name in omitted)
-    make = payloads(target, load(endpoint=endpoint).workload, seed="s", vocabulary=500)
-    body = json.loads(make(PlannedRequest(0, 0, 40, 6)).written.split(b"\r\n\r\n")[1])
+    make = exchanges(target, load(endpoint=endpoint).workload, seed="s", vocabulary=500)
+    body = json.loads(make(PlannedRequest(0, 0, 40, 6)).payload.split(b"\r\n\r\n")[1])
     assert server.answers(body) is None
     assert {name for name in ("token_ids", "ignore_eos", "temperature", "stream_options") if not has(name)(body)} == {
         *(set(omitted) - {"max_tokens"}), *(["token_ids"] if endpoint == "chat" else [])}  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.comparison.compare import LOCKED, differences
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.parse.validity import verdict
 from bench.predict.sources import load_to_predict
@@ -25,8 +25,8 @@ LOAD = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": NATURAL}
 
 def body_of(**more):
     load = load_workload({**LOAD, **more}, source="t")
-    make = payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
-    return json.loads(make(PlannedRequest(0, 0, 8, 20)).written.split(b"\r\n\r\n")[1])
+    make = exchanges(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    return json.loads(make(PlannedRequest(0, 0, 8, 20)).payload.split(b"\r\n\r\n")[1])
 
 
 def test_the_longest_is_asked_for_and_the_end_is_left_to_the_model():

@@ -10,7 +10,7 @@ from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.study.plan import Plan, file_digests, longest_request
 from bench.study.precision import prompt_lines
@@ -59,8 +59,8 @@ def studied(file, levels=(1,), **more):
 
 
 def bodies(load, count, *, seed="run", schedule_seed="s"):
-    make = payloads(Target("http://h", "m"), load, seed=seed, schedule_seed=schedule_seed, vocabulary=500)
-    return [json.loads(make(PlannedRequest(i, i, None, 8)).written.split(b"\r\n\r\n")[1]) for i in range(count)]
+    make = exchanges(Target("http://h", "m"), load, seed=seed, schedule_seed=schedule_seed, vocabulary=500)
+    return [json.loads(make(PlannedRequest(i, i, None, 8)).payload.split(b"\r\n\r\n")[1]) for i in range(count)]
 
 
 def prompts(load, count, **seeds):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.runs.request import RequestForm
 from bench.study.plan import Plan, longest_request
@@ -39,8 +39,8 @@ def replay(file, **more):
 
 def prompts(workload, seed="run", form=None):
     target = Target("http://h", "m", forms={workload.endpoint: form} if form else {})
-    make = payloads(target, workload, seed=seed, vocabulary=5000)
-    sent = [json.loads(make(x).written.split(b"\r\n\r\n")[1]) for x in schedule(workload, 1.0, "s")]
+    make = exchanges(target, workload, seed=seed, vocabulary=5000)
+    sent = [json.loads(make(x).payload.split(b"\r\n\r\n")[1]) for x in schedule(workload, 1.0, "s")]
     return [body["prompt"] if "prompt" in body else body["messages"][0]["content"] for body in sent]
 
 

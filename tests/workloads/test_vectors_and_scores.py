@@ -8,7 +8,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.load.client import Load, PreparedLoad
-from bench.load.payload import payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.runs.request import RequestForm
 from bench.study.plan import longest_request
@@ -48,9 +48,9 @@ def read(endpoint, answer):
 def sent(count=1, form=None, **more):
     """Bodies of requests to rank."""
     target = Target("http://h", "m", forms={"rerank": form or RequestForm()})
-    make = payloads(target, workload(**more), seed="s", schedule_seed="s", vocabulary=100)
+    make = exchanges(target, workload(**more), seed="s", schedule_seed="s", vocabulary=100)
     asked = more.get("prompt_tokens", 83)
-    whole = [make(PlannedRequest(i, i, asked, 0)).written.split(b"\r\n\r\n") for i in range(count)]
+    whole = [make(PlannedRequest(i, i, asked, 0)).payload.split(b"\r\n\r\n") for i in range(count)]
     assert all(head.startswith(b"POST /v1/rerank ") for head, _ in whole)
     return [json.loads(body) for _, body in whole]
 
@@ -62,8 +62,8 @@ def counted(body, form):
 
 
 def test_a_request_asks_for_vectors_or_scores_and_nothing_else():
-    make = payloads(Target("http://h", "m"), workload("embeddings"), seed="s", vocabulary=100)
-    head, body = make(PlannedRequest(0, 0, 20, 0)).written.split(b"\r\n\r\n")
+    make = exchanges(Target("http://h", "m"), workload("embeddings"), seed="s", vocabulary=100)
+    head, body = make(PlannedRequest(0, 0, 20, 0)).payload.split(b"\r\n\r\n")
     asked = json.loads(body)
     assert head.startswith(b"POST /v1/embeddings ")
     assert len(asked.pop("input")) == 20

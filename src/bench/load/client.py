@@ -19,7 +19,7 @@ from typing import Any
 from bench.axes import AXES
 from bench.errors import BenchError
 from bench.load.exchange import Assignment, Exchange, Report
-from bench.load.payload import Payload, payloads
+from bench.load.payload import exchanges
 from bench.load.target import Target
 from bench.runs.request import RequestRecord
 from bench.runs.run import Stopped
@@ -93,7 +93,7 @@ class PreparedLoad:
         self._target, self._load = target, load
         self.longer: str | None = None
         self._planned = self._fitted(schedule(load.workload, load.level, load.schedule_seed))
-        self._payload = payloads(
+        self._exchange = exchanges(
             target, load.workload, seed=load.seed, schedule_seed=load.schedule_seed, vocabulary=load.vocabulary
         )
 
@@ -134,17 +134,8 @@ class PreparedLoad:
             if request.shared_tokens:
                 longest.setdefault(request.request_class, request)
         alone = [
-            PlannedRequest(
-                index,
-                request.conversation,
-                request.shared_tokens,
-                1,
-                0.0,
-                shared_tokens=request.shared_tokens,
-                request_class=request.request_class,
-                drawn=request.drawn,
-            )
-            for index, request in enumerate(longest.values())
+            replace(x, index=index, prompt_asked=x.shared_tokens, output_tokens=1, due_s=0.0, after=(), messages=())
+            for index, x in enumerate(longest.values())
         ]
         if not alone:
             return []
@@ -166,31 +157,10 @@ class PreparedLoad:
 
     @contextmanager
     def _waiting(self, planned: list[PlannedRequest], alive: Callable[[], None]) -> Iterator[Callable[[], LoadResult]]:
-        load, natural = self._load.workload, self._load.workload.natural
-        exchanges = [_exchange(request, self._payload(request), load, natural) for request in planned]
-        assignments = _assignments(self._target, self._load, planned, exchanges)
+        assignments = _assignments(self._target, self._load, planned, [*map(self._exchange, planned)])
         with ExitStack() as stack:
             processes = [stack.enter_context(_Process(self._target, each)) for each in assignments]
             yield lambda: _run(self._target, processes, planned, alive)
-
-
-def _exchange(request: PlannedRequest, payload: Payload, load: Workload, natural: bool) -> Exchange:
-    return Exchange(
-        request.index,
-        payload.written,
-        payload.continued,
-        prompt_asked=request.prompt_asked,
-        output_asked=request.output_tokens or None,
-        natural=natural,
-        due_s=request.due_s,
-        after=request.after,
-        think_s=request.think_s,
-        streamed=load.stream,
-        endpoint=load.endpoint,
-        keeps=load.keep_answers,
-        origin=payload.origin if load.keep_answers else None,
-        request_class=request.request_class,
-    )
 
 
 def _longer(request: PlannedRequest, tokens: int) -> PlannedRequest:

@@ -10,35 +10,23 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.errors import BenchError
 from bench.load.answer import Continued
+from bench.load.exchange import Exchange
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
-from bench.workloads.prompts import Making, Origin
+from bench.workloads.prompts import Making
 from bench.workloads.schedule import PlannedRequest
 from bench.workloads.workload import Workload
 
 
-class Payload(NamedTuple):
-    """A request as it is sent.
-
-    Attributes:
-        written: its bytes, head and body. continued: what is known of a turn whose history will hold the server's own answers; None
-            where there is no such history. origin: which of the source's prompts it has; None where prompts are made.
-    """
-
-    written: bytes
-    continued: Continued | None
-    origin: Origin | None
-
-
-def payloads(
+def exchanges(
     target: Target, workload: Workload, *, seed: str, schedule_seed: str = "0", vocabulary: int
-) -> Callable[[PlannedRequest], Payload]:
-    """What makes the bytes of a run's requests, in the form that the target takes.
+) -> Callable[[PlannedRequest], Exchange]:
+    """What makes the exchange of each request of a run, with its bytes in the form that the target takes.
 
     Args:
         seed: makes the prompts; another run must have another. schedule_seed: the same for runs that are compared.
@@ -49,34 +37,29 @@ def payloads(
     """
     if not workload.classes:
         return _maker(target, workload, seed, schedule_seed, vocabulary)
-    makers = {
-        name: _maker(
-            replace(target, model=each.model or target.model),
-            workload.of(name),
-            f"{seed}/{name}",
-            f"{schedule_seed}/{name}",
-            vocabulary,
-        )
-        for name, each in workload.classes.items()
-    }
+    makers = {}
+    for name, each in workload.classes.items():
+        named, seeds = replace(target, model=each.model or target.model), (f"{seed}/{name}", f"{schedule_seed}/{name}")
+        makers[name] = _maker(named, workload.of(name), *seeds, vocabulary)
     # In a class a prompt is drawn by its conversation's number there.
     return lambda request: makers[request.request_class or ""](replace(request, conversation=request.drawn))
 
 
 def _maker(
     target: Target, workload: Workload, seed: str, schedule_seed: str, vocabulary: int
-) -> Callable[[PlannedRequest], Payload]:
+) -> Callable[[PlannedRequest], Exchange]:
     """What makes those of a workload without classes, or of one class."""
-    endpoint, form, own = ENDPOINTS[workload.endpoint], target.form(workload.endpoint), workload.own_history
+    endpoint, form = ENDPOINTS[workload.endpoint], target.form(workload.endpoint)
+    own, natural = workload.own_history, workload.natural
     made_of = workload.prompts.maker(
-        Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary, turns=workload.turn_count, own=own)
+        Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary, workload.turn_count)
     )
     placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
-    options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
+    options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=natural, body=workload.body)
     common, bare = template(target, endpoint, options)
     session = workload.turns.session_header if workload.turns else None
 
-    def make(request: PlannedRequest) -> Payload:
+    def make(request: PlannedRequest) -> Exchange:
         made, head = made_of(request), common
         body = {**bare, **made.extras}
         endpoint.put(body, made.prompt)
@@ -86,7 +69,22 @@ def _maker(
             value = hashlib.sha256(f"{seed}/{request.conversation}".encode()).hexdigest()[:16]
             head = head[:-2] + f"{session}: {value}\r\n\r\n".encode().replace(b"%", b"%%")
         text = as_json(body)
-        return Payload(head % len(text) + text, _continued(head, body, endpoint, request) if own else None, made.origin)
+        return Exchange(
+            request.index,
+            head % len(text) + text,
+            _continued(head, body, endpoint, request) if own else None,
+            prompt_asked=request.prompt_asked,
+            output_asked=request.output_tokens or None,
+            natural=natural,
+            due_s=request.due_s,
+            after=request.after,
+            think_s=request.think_s,
+            streamed=workload.stream,
+            endpoint=workload.endpoint,
+            keeps=workload.keep_answers,
+            origin=made.origin if workload.keep_answers else None,
+            request_class=request.request_class,
+        )
 
     return make
 

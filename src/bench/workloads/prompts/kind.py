@@ -44,8 +44,7 @@ class Making:
     Attributes:
         endpoint, form: where they go, and how requests are written there. cache: the workload's: what a prefix cache can reuse.
         seed: of this run alone. schedule_seed: the same for runs that are compared. vocabulary: token ids lie below it.
-        turns: requests of a conversation. own: whether the server's own answers stand in its history: then a later turn's prompt is
-            what it adds.
+        turns: requests of a conversation; a later turn's prompt is what it adds, where the server's own answers stand in between.
     """
 
     endpoint: Endpoint
@@ -55,7 +54,6 @@ class Making:
     schedule_seed: str
     vocabulary: int
     turns: int = 1
-    own: bool = False
 
 
 class Source(Strict):
