@@ -83,7 +83,7 @@ def test_a_sample_is_the_same_each_time(tmp_path):
     file.write_text("".join(json.dumps({"prompt": "x" * (1 + i % 50)}) + "\n" for i in range(250)))
 
     def drawn(**keys):
-        return [each.origin.place for each in PromptFile(source="file", file=str(file), **keys).read()]
+        return [each.place for each in PromptFile(source="file", file=str(file), **keys).read()]
 
     every, first = drawn(), drawn(sample=100)
     assert (len(every), len(first), len(set(first))) == (250, 100, 100)

@@ -10,7 +10,6 @@ from bench.runs.request import RequestRecord
 
 if TYPE_CHECKING:
     from bench.load.answer import Continued
-    from bench.workloads.prompts import Origin
 
 _BYTES = 2**20  # bytes that any answer may have, so that none fills the memory; convention
 _BYTES_A_TOKEN = 4096  # bytes more for each token that was asked for; convention: a token's chunk has some 300
@@ -32,7 +31,7 @@ class Exchange:
         let_go: of these, the one that ended last; None until it has.
         think_s: time between that end and this one's moment.
         streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.workloads.endpoints`.
-        keeps: whether its record holds the answer's text. origin: which prompt of its source it has, where that is to be recorded.
+        keeps: whether its record holds the answer's text, and which prompt of its source it had: place and digest.
         request_class: its class, which its record holds; None where the workload has none.
         scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.
         resent: how often they went again, as the server was closing the connection that carried them before.
@@ -56,7 +55,8 @@ class Exchange:
     streamed: bool = True
     endpoint: str = "completions"
     keeps: bool = False
-    origin: Origin | None = None
+    place: str | None = None
+    digest: str | None = None
     request_class: str | None = None
     scheduled: float | None = None
     sent: float | None = None

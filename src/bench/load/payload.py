@@ -82,7 +82,8 @@ def _maker(
             streamed=workload.stream,
             endpoint=workload.endpoint,
             keeps=workload.keep_answers,
-            origin=made.origin if workload.keep_answers else None,
+            place=made.place,
+            digest=made.digest,
             request_class=request.request_class,
         )
 

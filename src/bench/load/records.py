@@ -69,7 +69,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
 
 def _kept(exchange: Exchange, response: Response) -> dict[str, Any]:
     """What only a workload that keeps answers records."""
-    endpoint, origin = ENDPOINTS[exchange.endpoint], exchange.origin
+    endpoint = ENDPOINTS[exchange.endpoint]
     try:
         text = "".join(map(endpoint.text, contents_of(response, streamed=exchange.streamed)))
         text = text.encode("utf-8", "replace").decode()  # JSON may hold half of a character
@@ -78,7 +78,8 @@ def _kept(exchange: Exchange, response: Response) -> dict[str, Any]:
     return {
         "answer": text,
         "request_digest": _request_digest(exchange.payload),
-        **({"prompt_place": origin.place, "prompt_digest": origin.digest} if origin else {}),
+        "prompt_place": exchange.place,
+        "prompt_digest": exchange.digest,
     }
 
 

@@ -290,7 +290,7 @@ def _variable_costs(decision: Decision) -> bool:
 def _fixed(workload: Workload) -> dict[str, int | None]:
     """Lengths that all requests have; none of a workload with classes, each of which may say otherwise."""
     lengths = {"prompt_fixed": workload.prompt_tokens, "output_fixed": workload.output_tokens}
-    return {name: length.fixed if length and not workload.classes else None for name, length in lengths.items()}
+    return {name: length.tokens if length and not workload.classes else None for name, length in lengths.items()}
 
 
 def _classes(workload: Workload) -> str | None:

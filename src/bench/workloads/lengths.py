@@ -57,11 +57,6 @@ class LengthDistribution(Strict):
         return self
 
     @property
-    def fixed(self) -> int | None:
-        """The one length, where there is only one."""
-        return self.tokens
-
-    @property
     def natural(self) -> bool:
         """Whether answers end by themselves, so that their lengths are measured, not asked for."""
         return self.distribution == "natural"

@@ -66,13 +66,15 @@ def read_set(path: Path) -> dict[str, Task]:
     """
     sent = PromptFile(source="file", file=str(path)).read()
     tasks: dict[str, Task] = {}
-    for (_, _, (place, digest)), row in zip(sent, read_rows(str(path), what="graded set"), strict=True):
+    for asked, row in zip(sent, read_rows(str(path), what="graded set"), strict=True):
         values: list[Any] = [row.values.get(name) for name in _COLUMNS]
         if missing := [name for name, text in zip(_COLUMNS, values, strict=True) if not isinstance(text, str) or not text]:
             raise BenchError(
                 f"{path}: {row.place} has no text under {', '.join(missing)}. Each row needs {', '.join(_COLUMNS)}, as in HumanEval."
             )
-        if digest in tasks:
-            raise BenchError(f"{path}: {place} repeats an earlier prompt, so their answers cannot be told apart. Remove one.")
-        tasks[digest] = Task(*values)
+        if str(asked.digest) in tasks:
+            raise BenchError(
+                f"{path}: {asked.place} repeats an earlier prompt, so their answers cannot be told apart. Remove one."
+            )
+        tasks[str(asked.digest)] = Task(*values)
     return tasks

@@ -13,10 +13,10 @@ from pydantic import BeforeValidator, Field
 
 from bench.plugins import Registry
 from bench.workloads.prompts.file import PromptFile
-from bench.workloads.prompts.kind import Made, Making, Origin, Source
+from bench.workloads.prompts.kind import Made, Making, Source
 from bench.workloads.prompts.random_ids import RandomIds
 
-__all__ = ["RANDOM", "SOURCES", "Made", "Making", "Origin", "PromptFile", "Prompts", "Source"]
+__all__ = ["RANDOM", "SOURCES", "Made", "Making", "PromptFile", "Prompts", "Source"]
 
 _OWN: tuple[type[Source], ...] = (RandomIds, PromptFile)
 SOURCES: Registry[type[Source]] = Registry("prompts", {each.name: each for each in _OWN}).every()

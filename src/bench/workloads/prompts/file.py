@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,7 +16,7 @@ from bench.errors import BenchError, count_text, shown
 from bench.package import Package, fetch_package, parts_of
 from bench.table_file import Row, read_rows, read_text
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
-from bench.workloads.prompts.kind import Made, Making, Origin, Source
+from bench.workloads.prompts.kind import Made, Making, Source
 from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
 if TYPE_CHECKING:
@@ -32,14 +32,6 @@ _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as man
 _PACKAGES = Path("results/packages")
 # Roles as ShareGPT has them, in OpenAI's names.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
-
-
-class OwnPrompt(NamedTuple):
-    """A prompt, further keys of its request's body, and where it stands."""
-
-    prompt: Prompt
-    extras: Mapping[str, Any]
-    origin: Origin
 
 
 class PromptFile(Source):
@@ -80,7 +72,7 @@ class PromptFile(Source):
         """Where the file lies; that of a package once it is fetched."""
         return _PACKAGES / parts_of(self.package)[1][:16] / self.file if self.package else Path(self.file)
 
-    def read(self) -> Sequence[OwnPrompt]:
+    def read(self) -> Sequence[Made]:
         """Every prompt; one at least. Raises BenchError where they cannot be read."""
         if self.package and not self._path.exists():
             print(f"prompts: fetching {parts_of(self.package)[0]}", file=sys.stderr, flush=True)
@@ -93,11 +85,11 @@ class PromptFile(Source):
         return [every[place] for place in sorted(_order(len(every), "0/sample")[: self.sample])] if self.sample else every
 
     def check(self, endpoint: Endpoint, turns: int = 1) -> None:
-        for prompt, _, origin in self.read():
-            if (kind := _kind(prompt)) not in endpoint.kinds:
-                fitting = next(each.name for each in ENDPOINTS.values() if kind in each.kinds)
+        for each in self.read():
+            if (kind := _kind(each.prompt)) not in endpoint.kinds:
+                fitting = next(other.name for other in ENDPOINTS.values() if kind in other.kinds)
                 raise BenchError(
-                    f"{self._path}: {origin.place} has {_KINDS[kind]}, and endpoint {endpoint.name} takes "
+                    f"{self._path}: {each.place} has {_KINDS[kind]}, and endpoint {endpoint.name} takes "
                     f"{_KINDS[endpoint.kinds[0]]}. Use endpoint {fitting}."
                 )
         if not self._sent(turns):
@@ -120,7 +112,7 @@ class PromptFile(Source):
         )
         return f"{what} {lengths}{left}"
 
-    def _sent(self, turns: int) -> Sequence[OwnPrompt]:
+    def _sent(self, turns: int) -> Sequence[Made]:
         every = self.read()
         return every if turns == 1 else [each for each in every if len(_ends(each.prompt)) >= turns]
 
@@ -135,19 +127,23 @@ class PromptFile(Source):
 
         def make(wanted: PlannedRequest) -> Made:
             time, place = divmod(wanted.conversation, len(prompts))
-            prompt, extras, origin = prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]]
+            made = prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]]
+            prompt = made.prompt
             if making.cache != "as_is":
                 of = "run" if making.cache == "natural" else wanted.conversation
                 prompt = _marked(prompt, letters(prompt_ids(making.seed, of, _MARK, VOCABULARY_OF_LETTERS)) + "\n")
-            return Made(prompt if making.turns == 1 else _added(prompt, wanted.turn), extras, origin)
+            return made._replace(prompt=prompt if making.turns == 1 else _added(prompt, wanted.turn))
 
         return make
 
 
 @cache
-def _read(path: str) -> list[OwnPrompt]:
-    lines = path.endswith((".txt", ".txt.gz"))
-    rows = _lines(path) if lines else read_rows(path, what="file of prompts")
+def _read(path: str) -> list[Made]:
+    if path.endswith((".txt", ".txt.gz")):
+        lines = enumerate(read_text(path, what="file of prompts").splitlines(), 1)
+        rows = [Row(f"line {number}", {"prompt": line}) for number, line in lines if line.strip()]
+    else:
+        rows = read_rows(path, what="file of prompts")
     # Of ShareGPT's own file some rows hold no chat.
     found = [_own(path, row) for row in rows if not _empty_of_sharegpt(row)]
     if not found:
@@ -161,11 +157,6 @@ def _empty_of_sharegpt(row: Row) -> bool:
     named = not row.values.keys() & {*_COLUMNS[:2]}
     chat = _listed(row.values.get(_CHATS[1])) if named else None
     return isinstance(chat, list) and all(isinstance(x, dict) and "from" in x for x in chat) and _chat(chat) is None
-
-
-def _lines(path: str) -> list[Row]:
-    text = read_text(path, what="file of prompts")
-    return [Row(f"line {n}", {"prompt": line}) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 
 def _prompt(path: str, row: Row) -> Prompt:
@@ -193,7 +184,7 @@ def _prompt(path: str, row: Row) -> Prompt:
     return found
 
 
-def _own(path: str, row: Row) -> OwnPrompt:
+def _own(path: str, row: Row) -> Made:
     prompt = _prompt(path, row)
     given = {name: row.values.get(name) for name in _EXTRAS} if _kind(prompt) == "chat" else {}
     # In a CSV file lists are texts.
@@ -202,7 +193,7 @@ def _own(path: str, row: Row) -> OwnPrompt:
         json.dumps([prompt, extras], ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:  # half of a character, or what JSON does not have
         raise BenchError(f"{path}: {row.place}: cannot be sent as JSON: {error}.") from None
-    return OwnPrompt(prompt, extras, Origin(row.place, prompt_digest(prompt)))
+    return Made(prompt, extras, row.place, prompt_digest(prompt))
 
 
 def _chat(value: Any) -> list[Mapping[str, Any]] | None:
@@ -239,18 +230,17 @@ def _listed(cell: Any) -> Any:
 
 
 def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "from" not in message:
-        return message
-    role = str(message["from"])
-    return {"role": _ROLES.get(role, role), "content": message.get("value")}
+    role = str(message.get("from"))
+    return {"role": _ROLES.get(role, role), "content": message.get("value")} if "from" in message else message
 
 
 def _said(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
     if not content and (message.get("tool_calls") or (message["role"] == "tool" and content == "")):
         return True
-    parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
-    return bool(content) and (isinstance(content, str) or parts)
+    return bool(content) and (
+        isinstance(content, str) or (isinstance(content, list) and all(isinstance(x, dict) for x in content))
+    )
 
 
 def prompt_digest(prompt: Prompt) -> str:

@@ -16,25 +16,19 @@ if TYPE_CHECKING:
     from bench.workloads.schedule import PlannedRequest
 
 
-class Origin(NamedTuple):
-    """Which of a source's prompts a request has.
+class Made(NamedTuple):
+    """What a request asks.
 
     Attributes:
-        place: at which a user finds it, as `line 3`. digest: of the prompt as the source has it, the same whatever stands around it.
-    """
-
-    place: str
-    digest: str
-
-
-class Made(NamedTuple):
-    """What a request asks: its prompt, the keys that its body has beside it, such as the tools that a chat may call, and which of the
-    source's prompts it is, where it has them.
+        prompt: of it. extras: keys that its body has beside that, such as the tools that a chat may call.
+        place, digest: of a source's own prompt: where a user finds it, as `line 3`, and what tells it from others, whatever stands
+            around it; None where prompts are made.
     """
 
     prompt: Prompt
     extras: Mapping[str, Any] = MappingProxyType({})
-    origin: Origin | None = None
+    place: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True)
