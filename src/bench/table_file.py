@@ -8,7 +8,8 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,12 +41,18 @@ def read_rows(path: str, *, what: str) -> list[Row]:
     if content.startswith(_POINTER):
         raise BenchError(f"{path} is a Git LFS pointer, not the file itself. Fetch it: git lfs pull.")
     first = content.lstrip()[:4]
+    read: Callable[[str], Iterator[tuple[str, Any]]]
     if first.startswith(b"PAR1") or path.endswith(".parquet"):
-        return _parquet(path)
-    text = _text(path, content)
-    if first.startswith(b"["):
-        return _array(path, text)
-    return _jsonl(path, text) if first.startswith(b"{") or ".jsonl" in Path(path).suffixes else _csv(path, text)
+        kind, read = "Parquet", _parquet
+    elif first.startswith(b"["):
+        kind, read = "JSON", _array
+    else:
+        kind, read = ("JSONL", _jsonl) if first.startswith(b"{") or ".jsonl" in Path(path).suffixes else ("CSV", _csv)
+    source = path if read is _parquet else _text(path, content)
+    try:
+        return [Row(place, row) for place, row in read(source)]
+    except (ValueError, RecursionError, OSError) as error:
+        raise BenchError(f"{path}: cannot be read as {kind}: {error}.") from None
 
 
 def read_text(path: str, *, what: str) -> str:
@@ -77,22 +84,18 @@ def _text(path: str, content: bytes) -> str:
         raise BenchError(f"{path}: cannot be read: line {line} is not UTF-8 text. Save the file as UTF-8.") from None
 
 
-def _array(path: str, text: str) -> list[Row]:
-    try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BenchError(f"{path}: cannot be read as JSON: {error}.") from None
-    if wrong := next((number for number, row in enumerate(rows, 1) if not isinstance(row, dict)), None):
-        raise BenchError(f"{path}: cannot be read as JSON: item {wrong} is not an object.")
-    return [Row(f"item {number}", row) for number, row in enumerate(rows, 1)]
+def _array(text: str) -> Iterator[tuple[str, Any]]:
+    for number, row in enumerate(json.loads(text), 1):
+        if not isinstance(row, dict):
+            raise ValueError(f"item {number} is not an object")
+        yield f"item {number}", row
 
 
-def _csv(path: str, text: str) -> list[Row]:
+def _csv(text: str) -> Iterator[tuple[str, Any]]:
     delimiter = max(_DELIMITERS, key=text.lstrip("\r\n").partition("\n")[0].count)  # the first of those that are alike
     csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     names: list[str] | None = None
-    rows = []
     try:
         for cells in reader:
             if not "".join(cells).strip():
@@ -100,20 +103,17 @@ def _csv(path: str, text: str) -> list[Row]:
             if names is None:
                 names = [cell.strip() for cell in cells]
                 if twice := next((name for name in names if name and names.count(name) > 1), None):
-                    raise BenchError(f"{path}: two columns are called {twice}. Remove one.")
+                    raise ValueError(f"two columns are called {twice}; remove one")
             elif len(cells) != len(names):
-                raise BenchError(
-                    f"{path}: read as CSV, line {reader.line_num} has {len(cells)} cells, and the first line names {len(names)}."
-                )
+                raise ValueError(f"line {reader.line_num} has {len(cells)} cells, and the first line names {len(names)}")
             else:
-                rows.append(Row(f"line {reader.line_num}", dict(zip(names, map(str.strip, cells), strict=True))))
+                yield f"line {reader.line_num}", dict(zip(names, map(str.strip, cells), strict=True))
     except csv.Error as error:
-        raise BenchError(f"{path}: cannot be read as CSV: line {reader.line_num}: {error}.") from None
-    return rows
+        raise ValueError(f"line {reader.line_num}: {error}") from None
 
 
-def _jsonl(path: str, text: str) -> list[Row]:
-    rows: list[Row] = []
+def _jsonl(text: str) -> Iterator[tuple[str, Any]]:
+    """Of objects that are printed over several lines each, as spans of the Python SDK, they are items."""
     # JSON allows every other character that `splitlines` takes for a line's end inside its strings.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -121,29 +121,21 @@ def _jsonl(path: str, text: str) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if not rows and (printed := _printed(text)):
-                return printed
-            raise BenchError(f"{path}: cannot be read as JSONL: line {number}: {error}.") from None
+            with suppress(ValueError, RecursionError):
+                yield from list(_array("[" + re.sub(r"^}\s*{", "},{", text, flags=re.MULTILINE) + "]"))
+                return
+            raise ValueError(f"line {number}: {error}") from None
         if not isinstance(row, dict):
-            raise BenchError(f"{path}: cannot be read as JSONL: line {number} is not a JSON object.")
-        rows.append(Row(f"line {number}", row))
-    return rows
+            raise ValueError(f"line {number} is not a JSON object")
+        yield f"line {number}", row
 
 
-def _printed(text: str) -> list[Row]:
-    """Objects that are printed over several lines each, as spans of the Python SDK; none where the text is something else."""
-    try:
-        found = json.loads("[" + re.sub(r"^}\s*{", "},{", text, flags=re.MULTILINE) + "]")
-    except (ValueError, RecursionError):
-        return []
-    return [Row(f"item {number}", row) for number, row in enumerate(found, 1) if isinstance(row, dict)]
-
-
-def _parquet(path: str) -> list[Row]:
+def _parquet(path: str) -> Iterator[tuple[str, Any]]:
     import polars as pl  # noqa: PLC0415 - the workflow reads configurations without it
 
     try:
         table = pl.read_parquet(path).to_dicts()
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise BenchError(f"{path}: cannot be read as Parquet: {error}.") from None
-    return [Row(f"row {number}", row) for number, row in enumerate(table, 1)]
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(str(error)) from None
+    for number, row in enumerate(table, 1):
+        yield f"row {number}", row
