@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench.axes import AXES
 from bench.errors import BenchError
-from bench.findings.analysis import TABLES, Analysis, read_analysis, read_table, slos_of
+from bench.findings.analysis import TABLES, Analysis, read_table, slos_of
 from bench.parse.slo import goodput, judged_frame, judged_requests
 from bench.parse.table import summary_frame
 from bench.runs.columns import COLUMNS
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
-from bench.runs.latencies import class_names
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.summary import read_run_summary, read_summary
 from bench.shipped import BENCH
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
-from bench.study.slo import Slo, applying, parse_slo
+from bench.study.slo import Slo, parse_slo
 
 if TYPE_CHECKING:
     import altair as alt
@@ -90,8 +88,7 @@ class Results:
     @property
     def folder(self) -> Path:
         """The folder of the results."""
-        table = self._table
-        return table.parent if table else self.place
+        return self._table.parent if self._table else self.place
 
     def requests(self, deployment: str, run: str) -> pl.DataFrame:
         """The requests of a run, one row each. Raises BenchError where its table is not there."""
@@ -119,7 +116,7 @@ class Results:
         return read_table(self.folder / Path(Paths.ANALYSIS).name, name)
 
     def capacity(self, slos: Sequence[str] = (), failed_share: float = 0.01) -> pl.DataFrame:
-        """What each curve sustains within `slos`, one row a curve: as the study has it if its SLOs are these, else worked out.
+        """What each curve sustains within `slos`, one row a curve.
 
         Args:
             slos: such as `ttft_p99=2s`. failed_share: of requests that may fail (0–1).
@@ -130,15 +127,6 @@ class Results:
         if not 0 <= failed_share <= 1:
             raise BenchError(f"failed_share is {failed_share:g}: give a share of requests, 0 to 1.")
         decision = Decision(slo=[text for text in slos if parse_slo(text)], failed_share=failed_share)
-        table, folder = self._table, self.folder / Path(Paths.ANALYSIS).name
-        stored = folder / "capacity.parquet"
-        if table and stored.exists() and stored.stat().st_mtime >= table.stat().st_mtime:
-            known = read_analysis(folder).capacity.join(
-                self.runs, on=["deployment", "workload"], how="semi", maintain_order="left"
-            )
-            by = {row[:2]: row[2:] for row in known.select("deployment", "workload", "slos", "failed_share").iter_rows()}
-            if by == {curve: (limits, decision.failed_share) for curve, limits in self._limits(decision.slos).items()}:
-                return known
         return Analysis(self.judged(decision.slos), decision).capacity
 
     def judged(self, slos: Sequence[Slo]) -> pl.DataFrame:
@@ -213,15 +201,6 @@ class Results:
         if not file.is_file():
             raise BenchError(f"{file}: no such file. Run the study's command again: it writes the tables of its runs.")
         return pl.read_parquet(file)
-
-    def _limits(self, slos: Sequence[Slo]) -> dict[tuple[str, str], list[str]]:
-        """The SLOs that limit each curve with a capacity, as `operating_points` has them."""
-        found = {}
-        for (deployment, workload), group in self.runs.group_by("deployment", "workload"):
-            limits = applying(slos, class_names(group["classes"][0]))
-            if limits or not AXES[group["axis"][0]].held:
-                found[str(deployment), str(workload)] = list(map(str, limits))
-        return found
 
 
 def _table(place: Path) -> Path | None:

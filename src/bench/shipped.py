@@ -69,15 +69,9 @@ def commit_of(folder: Path | None = None) -> str | None:
     return f"{commit}, with changes that are not committed" if changed else commit
 
 
-def labelled(commit: str, length: int | None = None) -> str:
-    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`.
-
-    Args:
-        length: how many characters of the commit or the digest are shown, without remarks; None for all.
-    """
-    digest = commit.removeprefix(_SOURCES)
-    label = _SOURCES if digest != commit else "commit "
-    return label + (digest if length is None else digest[:length])
+def labelled(commit: str) -> str:
+    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`."""
+    return commit if commit.startswith(_SOURCES) else f"commit {commit}"
 
 
 def _digest(folder: Path) -> str:

@@ -2,13 +2,11 @@
 
 import json
 import math
-import os
 from dataclasses import replace
 
 import polars as pl
 import pytest
 
-from bench.findings.analysis import Analysis, write_analysis
 from bench.findings.sizing import (
     Limits,
     OperatingPoint,
@@ -20,7 +18,6 @@ from bench.findings.sizing import (
 )
 from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
-from bench.study.decision import Decision
 from bench.study.slo import parse_slo
 from tests.support import records
 from tests.support.command import bench
@@ -141,17 +138,6 @@ def test_the_command_from_numbers_and_from_results(tmp_path, curve):
     assert "How many GPUs an instance has is not recorded" in bench("fleet", *given.split()).stdout
     told = size(f"{given} --price-per-hour 2 --gpus 8")
     assert (told["instances"], told["gpus"], told["cost"]["hour"]) == (25, 264, 528)
-
-
-def test_what_the_study_analysed_by_the_same_slos_is_read_and_not_worked_out_again(tmp_path, curve):
-    curve.write_parquet(tmp_path / "summary.parquet")
-    write_analysis(Analysis(curve, Decision(slo=["ttft_p99=2s"])), tmp_path / "analysis")
-    stored = tmp_path / "analysis/capacity.parquet"
-    pl.read_parquet(stored).with_columns(usable_rps=pl.lit(8.0)).write_parquet(stored)
-    for more, rps in (("--slo ttft_p99=2s", 8), ("--slo ttft_p99=2.5s", 4), ("--slo ttft_p99=2s --set failed_share=0.02", 4)):
-        assert size(f"{tmp_path} {more} --peak-rps 100")["usable_rps"] == rps, more
-    os.utime(stored, (0, 0))
-    assert size(f"{tmp_path} --slo ttft_p99=2s --peak-rps 100")["usable_rps"] == 4
 
 
 def test_a_fleet_has_both_ends_or_says_that_one_is_not_established(tmp_path, curve):

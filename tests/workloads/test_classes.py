@@ -210,7 +210,7 @@ def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
     assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
 
 
-def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):
+def test_limits_of_a_class_are_those_of_some_curves(summary, tmp_path):
     """A mix, a rate without its classes, and a closed loop without them, which has no capacity."""
     mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
     plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
@@ -218,9 +218,9 @@ def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_c
     runs, decision = frame([*mix, *plain, *rate]), Decision(slo=["rag.ttft_p90=1s"])
     runs.write_parquet(tmp_path / "summary.parquet")
     write_analysis(Analysis(runs, decision), tmp_path / "analysis", TABLES)
-    with monkeypatch.context() as patched:
-        patched.setattr("bench.results.Analysis", None)
-        assert Results.open(tmp_path).capacity(decision.slo)["workload"].to_list() == [mix[0]["workload"], "rate"]
+    found = Results.open(tmp_path).capacity(decision.slo)
+    assert found["workload"].to_list() == [mix[0]["workload"], "rate"]
+    assert found.equals(Results.open(tmp_path).analysis("capacity"))
     # Other limits are judged anew: of a curve that had one, and of one that had none.
     tighter = Results.open(tmp_path).capacity(["rag.ttft_p90=0.2s"])
     assert tighter.filter(workload=mix[0]["workload"])["kind"].item() == "below"

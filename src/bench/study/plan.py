@@ -119,9 +119,9 @@ class Plan:
         """The plan of the servers that compete in the study's tuning; None without one."""
         return None if self.config.packed else self.competition()  # of a pack nothing is started
 
-    def competition(self, results: Path = Path(Paths.RESULTS)) -> Plan | None:
-        """As `tuned`, of a pack too. Args: results: where the runs of its visits are."""
-        return Plan.of(competing(self.config, self.config.tune.deployments), results=results) if self.config.tune else None
+    def competition(self) -> Plan | None:
+        """As `tuned`, of a pack too."""
+        return Plan.of(competing(self.config, self.config.tune.deployments)) if self.config.tune else None
 
     @property
     def tuning_digest(self) -> str:

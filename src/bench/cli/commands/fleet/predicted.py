@@ -242,8 +242,8 @@ def _of_trace(question: Question, asked: Fleet) -> None:
     print_table(rows)
 
 
-def _interval(interval: Interval, text: Callable[[float], str] = "{:,.0f}".format, to: str = " to ") -> str:
-    return f"{text(interval.value)} ({text(interval.low)}{to}{text(interval.high)})"
+def _interval(interval: Interval, text: Callable[[float], str] = "{:,.0f}".format) -> str:
+    return f"{text(interval.value)} ({text(interval.low)} to {text(interval.high)})"
 
 
 def _percent(share: float) -> str:
