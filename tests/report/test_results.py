@@ -28,7 +28,7 @@ def test_a_study_s_folder_is_opened_and_asked(folder, tmp_path):
     results = api.Results.open(place)
     assert results.own.equals(results.runs)
     assert results.requests(row["deployment"], row["run"])["e2e_s"].to_list() == [1.0]
-    assert set(results.analysis("capacity")["deployment"]) == {row["deployment"]}
+    assert row["deployment"] in set(results.analysis("capacity")["deployment"])
     assert "latency-throughput" in results.figures()
     assert results.figure("latency-throughput").to_dict()["$schema"]
     one = api.Results.open(f"{place}:{row['deployment']}")
