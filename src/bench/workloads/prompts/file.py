@@ -160,28 +160,23 @@ def _empty_of_sharegpt(row: Row) -> bool:
 
 
 def _prompt(path: str, row: Row) -> Prompt:
-    if {"query", "documents"} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
-        return _ranking(path, row)
-    given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [name for name in _COLUMNS if name in row.values]
+    if not names and {"query", "documents"} <= row.values.keys():
+        return _ranking(path, row)
     if not names:
         raise BenchError(
             f"{path}: {row.place} has no column {', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}; it has "
             f"{', '.join(map(str, row.values))}. Rename the one with the prompts to `prompt`."
         )
-    name = next((each for each in names if each in given), None)
-    if name is None:
-        raise BenchError(f"{path}: {row.place} is empty: it has no {' and no '.join(names)}.")
-    value = given[name]
-    found = value if name not in _CHATS and isinstance(value, str) else _chat(value)
-    if found is None:
-        raise BenchError(
-            f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, and "
-            "not all of them answers."
-        )
-    if isinstance(found, str) and not found.strip():
-        raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")
-    return found
+    name = next((each for each in names if row.values[each] not in (None, "")), names[-1])  # an empty cell of a CSV file
+    value = row.values[name]
+    text = isinstance(value, str) and name not in _CHATS
+    if found := (value if value.strip() else None) if text else _chat(value):
+        return found
+    raise BenchError(
+        f"{path}: {row.place}, {name}: {shown(str(value or ''), 60)} is neither a text nor a list of messages, each with `role` and "
+        "`content`, and not all of them answers."
+    )
 
 
 def _own(path: str, row: Row) -> Made:
