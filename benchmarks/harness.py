@@ -80,8 +80,8 @@ class Referee:
             self._options.json.write_text(json.dumps(content, indent=1, default=str, ensure_ascii=False) + "\n")
 
 
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table in Markdown, each row as it is known. Args: heads: of the columns, of which the first is text."""
-    print(f"| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, texts: int = 1) -> None:
+    """A table in Markdown, each row as it is known. Args: heads: of the columns, of which the first `texts` are text."""
+    print(f"| {' | '.join(heads)} |\n|{'---|' * texts}{'--:|' * (len(heads) - texts)}")
     for row in rows:
         print(f"| {' | '.join(map(str, row))} |", flush=True)

@@ -204,7 +204,7 @@ def main() -> None:
             shares = ("–" if math.isnan(share) else f"{100 * share:.1f} %" for share in (error, queue, floor))
             lines.append([kind, metric, *shares, f"{100 * held:.0f} %", len(predicted)])
     heads = ("load", "number", "error", "a queueing formula's", "two measurements", "90 % interval holds", "n")
-    print_table(heads, lines)
+    print_table(heads, lines, texts=2)
     print(f"\nrefused: {sum(math.isnan(row[2]) for row in rows)} of {len(rows)}")
 
 

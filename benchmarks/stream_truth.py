@@ -104,6 +104,9 @@ _SEVERAL = {
     "20 tokens in the first chunk": Kind(first=19),
     **{f"speculative, {share:.0%} accepted": Kind(_accepted(share), speculative=True) for share in (0.1, 0.3, 0.6, 0.9)},
 }
+_SAID = {
+    f"speculative, {share:.0%} accepted, said": Kind(_accepted(share), speculative=True, said=True) for share in (0.1, 0.6, 0.9)
+}
 KINDS: dict[str, Kind] = {
     "a token a chunk": Kind(),
     **{f"completion, {name}": replace(kind, chat=False) for name, kind in _SEVERAL.items()},
@@ -122,20 +125,11 @@ KINDS: dict[str, Kind] = {
     "60% reasoning inside, 5 tokens a chunk": Kind(_k(5), inside=0.6),
     **{f"a proxy gathers {size} bytes": Kind(buffer=size) for size in (512, 4096, 65536)},
     **{f"{share:.0%} of the answers in one piece": Kind(held=share) for share in (0.1, 0.3, 0.45, 0.6, 0.9)},
-    **{
-        f"speculative, {share:.0%} accepted, said, {hidden:.0%} hidden": Kind(
-            _accepted(share), speculative=True, said=True, hidden=hidden
-        )
-        for share in (0.1, 0.6, 0.9)
-        for hidden in (0.0, 0.05, 0.2, 0.5)
-    },
-    **{
-        f"speculative, 60% accepted, said, a proxy gathers {size} bytes": Kind(
-            _accepted(0.6), speculative=True, said=True, buffer=size
-        )
-        for size in (512, 4096)
-    },
-}
+    **{f"{name}, {hidden:.0%} hidden": replace(kind, hidden=hidden)
+       for name, kind in _SAID.items() for hidden in (0.0, 0.05, 0.2, 0.5)},
+    **{f"{name}, a proxy gathers {size} bytes": replace(kind, buffer=size)
+       for name, kind in _SAID.items() if "60%" in name for size in (512, 4096)},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -183,25 +177,13 @@ def answer(
     made = len(groups) + (round(hidden / (tokens - hidden) * len(groups)) if hidden else 0)
     drafts = {"timings": {"draft_n": tokens, "draft_n_accepted": tokens - made}} if kind.said else {}
     pieces.append((float(moments[-1]) if kind.ends else times[-1], _event(None, usage, drafts) + b"data: [DONE]\n\n"))
-    streamed, sizes = ends - hidden, [len(group) for group in groups]
+    streamed = ends - hidden
     later = streamed - len(groups[0])
-    truth = Truth(
-        (times[-1] - times[0]) / later if later > 0 else None,
-        float(
-            np.median(
-                [
-                    gap
-                    for size, step_s in zip(sizes, [0.0, *np.diff(times)], strict=True)
-                    for gap in [step_s, *[0.0] * (size - 1)]
-                ][1:]
-                or [gap_s]
-            )
-        )
-        if kind.speculative
-        else gap_s,
-        0.0 if kind.summary else 1 - streamed / tokens,
-        pieces[0][0],
-    )
+    tpot_s = (times[-1] - times[0]) / later if later > 0 else None
+    gaps = [gap for group, step_s in zip(groups, [0.0, *np.diff(times)], strict=True)
+            for gap in [step_s, *[0.0] * (len(group) - 1)]]  # fmt: skip
+    step_s = float(np.median(gaps[1:] or [gap_s])) if kind.speculative else gap_s
+    truth = Truth(tpot_s, step_s, 0.0 if kind.summary else 1 - streamed / tokens, pieces[0][0])
     buffer = 1 << 20 if generator.random() < kind.held else kind.buffer
     return _record(_gathered(pieces, buffer), tokens), truth
 

@@ -39,3 +39,10 @@ def config():
 def summary():
     """One run's summary, to alter."""
     return bare_summary()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A new folder, to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -177,6 +177,8 @@ def sustainable(
     A closed loop's requests fall in with one another as its start has it, for longer than any run lasts: limits of single starts differ
     by up to a fourth. Each run of a study is a start of its own, so its truth is that of the requests of many starts together.
     """
+    if fine:
+        guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
     if demand.arrival == "closed":
         starts, count = (_STARTS, _OF_A_START) if fine else (_COARSE_STARTS, _OF_A_COARSE_START)
 
@@ -185,12 +187,8 @@ def sustainable(
             within, failed, rps = (fmean(getattr(run, name) for run in runs) for name in ("within", "failed", "rps"))
             return LongRun(within, failed, True, rps)
 
-        if fine:
-            guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
         level = last_integer(lambda level: of_starts(level).meets(limit), max(1, round(guess)))
         return (float(level), of_starts(level).rps) if level else (0.0, 0.0)
-    if fine:
-        guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
     count = math.ceil((REQUESTS if fine else _FEWER) * demand.more)
 
     def run(level: float) -> LongRun:

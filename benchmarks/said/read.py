@@ -66,8 +66,8 @@ def read_outputs(folder: Path) -> Outputs:
         spec = json.loads(path.read_text())
         where = f"figure {path.stem}"
         found.texts += [Text(where, spec["usermeta"][name]) for name in ("title", "note") if spec.get("usermeta", {}).get(name)]
-        found.panels += _panels(spec, spec.get("datasets", {}), where, {})
-        found.drawn += ((where, title, row) for title, row in _rows(spec, spec.get("datasets", {}), {}))
+        found.panels += _panels(spec, where)
+        found.drawn += ((where, title, row) for title, row in _rows(spec))
     terminal = folder / "terminal.txt"
     found.texts += [Text("terminal", line) for line in terminal.read_text().splitlines()] if terminal.exists() else []
     return found
@@ -160,61 +160,51 @@ def _markdown(text: str, found: Outputs) -> None:
 # Figures
 
 _PARTS = ("layer", "hconcat", "vconcat", "concat")
+Spec = dict[str, Any]
 
 
-def _inherited(spec: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def _nodes(spec: Spec, above: Spec, layered: bool = False) -> Iterator[tuple[Spec, Spec, bool]]:
+    """A specification and its parts, each with what it has or inherits, and whether it is a layer of another one."""
     data = spec.get("data", {})
-    return {"encoding": {**above.get("encoding", {}), **spec.get("encoding", {})}, "data": data.get("name") or above.get("data"),
+    seen = {"encoding": {**above.get("encoding", {}), **spec.get("encoding", {})}, "data": data.get("name") or above.get("data"),
             "facet": spec.get("facet") or above.get("facet"), "width": spec.get("width") or above.get("width", 300),
             "title": spec.get("title") or above.get("title")}  # fmt: skip
-
-
-def _rows(spec: dict[str, Any], datasets: dict[str, Any], above: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is drawn, row by row, with the title of its panel and of its y axis."""
-    seen = _inherited(spec, above)
+    yield spec, seen, layered
     for key in _PARTS:
         for part in spec.get(key, ()):
-            yield from _rows(part, datasets, seen)
+            yield from _nodes(part, seen, layered or key == "layer")
     if "spec" in spec:
-        yield from _rows(spec["spec"], datasets, seen)
-    if "mark" in spec:
-        title = seen["title"]["text"] if isinstance(seen["title"], dict) else seen["title"]
-        said = f"{title} {seen['encoding'].get('y', {}).get('title')}"
-        yield from ((said, row) for row in datasets.get(seen["data"], ()))
+        yield from _nodes(spec["spec"], seen, layered)
 
 
-def _panels(spec: dict[str, Any], datasets: dict[str, Any], where: str, above: dict[str, Any]) -> Iterator[Panel]:
+def _rows(whole: Spec) -> Iterator[tuple[str, Spec]]:
+    """What is drawn, row by row, with the title of its panel and of its y axis."""
+    for spec, seen, _ in _nodes(whole, {}):
+        if "mark" in spec:
+            title = seen["title"]["text"] if isinstance(seen["title"], dict) else seen["title"]
+            said = f"{title} {seen['encoding'].get('y', {}).get('title')}"
+            yield from ((said, row) for row in whole.get("datasets", {}).get(seen["data"], ()))
+
+
+def _panels(whole: Spec, where: str) -> Iterator[Panel]:
     """The panels whose x axis is the load, those of a facet one by one."""
-    seen = _inherited(spec, above)
-    for key in ("hconcat", "vconcat", "concat"):
-        for part in spec.get(key, ()):
-            yield from _panels(part, datasets, where, seen)
-    if "spec" in spec:
-        yield from _panels(spec["spec"], datasets, where, seen)
-    if "mark" not in spec and "layer" not in spec:
-        return
-    units = list(_units(spec, seen))
-    axes = [unit["encoding"]["x"] for unit in units if unit["encoding"].get("x", {}).get("field") in ("level", "load")]
-    if not axes:
-        return
-    rows = [
-        row for unit in units if unit["encoding"].get("x") in axes for row in datasets.get(unit["data"], ()) if _measured(row)
-    ]
-    fields = [value["field"] for value in (seen["facet"] or {}).values() if isinstance(value, dict)] if seen["facet"] else []
-    fields = [seen["facet"]["field"]] if seen["facet"] and "field" in seen["facet"] else fields
-    ticks = next((axis["axis"]["values"] for axis in axes if (axis.get("axis") or {}).get("values") is not None), None)
-    parts: dict[tuple[Any, ...], set[float]] = {}
-    for row in rows:
-        parts.setdefault(tuple(row.get(name) for name in fields), set()).add(float(row[axes[0]["field"]]))
-    log = any(axis.get("scale", {}).get("type") == "log" for axis in axes)
-    yield from (Panel(where, ticks, sorted(loads), float(seen["width"]), log) for loads in parts.values())
-
-
-def _units(spec: dict[str, Any], seen: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if "mark" in spec:
-        yield seen
-    for part in spec.get("layer", ()):
-        yield from _units(part, _inherited(part, seen))
+    for spec, seen, layered in _nodes(whole, {}):
+        if layered or not {"mark", "layer"} & spec.keys():
+            continue
+        units = [its for part, its, _ in _nodes(spec, seen) if "mark" in part]
+        axes = [unit["encoding"]["x"] for unit in units if unit["encoding"].get("x", {}).get("field") in ("level", "load")]
+        if not axes:
+            continue
+        drawn = [unit["data"] for unit in units if unit["encoding"].get("x") in axes]
+        rows = [row for name in drawn for row in whole.get("datasets", {}).get(name, ()) if _measured(row)]
+        facet = seen["facet"] or {}
+        fields = [facet["field"]] if "field" in facet else [of["field"] for of in facet.values() if isinstance(of, dict)]
+        ticks = next((axis["axis"]["values"] for axis in axes if (axis.get("axis") or {}).get("values") is not None), None)
+        parts: dict[tuple[Any, ...], set[float]] = {}
+        for row in rows:
+            parts.setdefault(tuple(row.get(name) for name in fields), set()).add(float(row[axes[0]["field"]]))
+        log = any(axis.get("scale", {}).get("type") == "log" for axis in axes)
+        yield from (Panel(where, ticks, sorted(loads), float(seen["width"]), log) for loads in parts.values())
 
 
 def _measured(row: dict[str, Any]) -> bool:

@@ -65,7 +65,7 @@ def main() -> None:
              for fault, (missed, blamed) in results.items() if missed or blamed]  # fmt: skip
     always = len(FAULTS) - len(lines)
     lines.append([f"{always} kinds of {len(FAULTS)}", "", always * planted, 0, "0.0%", 0])
-    print_table(["planted", "part", "n", "missed", "share", "other parts blamed"], lines)
+    print_table(["planted", "part", "n", "missed", "share", "other parts blamed"], lines, texts=2)
 
 
 if __name__ == "__main__":

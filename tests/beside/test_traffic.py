@@ -220,14 +220,13 @@ def access_log(folder, count=400, seed=5):
     return written(folder, AZURE + "".join(rows), "access.csv")
 
 
-def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    log = read_log(access_log(tmp_path))
+def test_a_log_becomes_a_study_that_can_be_measured(here, capsys):
+    log = read_log(access_log(here))
     quick = str(ROOT / "config/studies/quick.yaml")
-    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    (here / "workflow").symlink_to(ROOT / "workflow")
     assert main(["traffic", "access.csv", "--scale", "3", "--output", "load", "--configfile", quick]) == 0
     assert "time_scale=3" in capsys.readouterr().out
-    plan = Plan.of(load_file(tmp_path / "load/study.yaml"))
+    plan = Plan.of(load_file(here / "load/study.yaml"))
     fullest = max(
         np.searchsorted(log.arrival_s, t + 1) - i for i, t in enumerate(log.arrival_s)
     )  # requests of its fullest second
@@ -237,44 +236,41 @@ def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsy
         ("burst", 8),
         ("burst", 3 * fullest),
     ]
-    burst = read_yaml(tmp_path / "load/burst.yaml")
+    burst = read_yaml(here / "load/burst.yaml")
     medians = [round(float(np.median(lengths))) for lengths in (log.prompt_tokens, log.output_tokens)]
     assert [burst["prompt_tokens"], burst["output_tokens"]] == medians
-    replay = schedule(load_workload(read_yaml(tmp_path / "load/replay.yaml"), source="x"), 3.0, "seed")
+    replay = schedule(load_workload(read_yaml(here / "load/replay.yaml"), source="x"), 3.0, "seed")
     assert [each.due_s for each in replay] == pytest.approx((log.arrival_s / 3).tolist(), abs=1e-6)
     assert [each.prompt_tokens for each in replay] == log.prompt_tokens.tolist()
     assert [each.output_tokens for each in replay] == log.output_tokens.tolist()
 
 
-def test_the_load_goes_where_the_study_s_does(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    access_log(tmp_path, count=50)
+def test_the_load_goes_where_the_study_s_does(here):
+    access_log(here, count=50)
     base = read_yaml(ROOT / "config/studies/quick.yaml")
     base["workloads"] = {name: {**each, "endpoint": "chat"} for name, each in base["workloads"].items()}
-    (tmp_path / "base.yaml").write_text(json.dumps(base))
+    (here / "base.yaml").write_text(json.dumps(base))
     given = ["traffic", "access.csv", "--output", "load", "--configfile", "base.yaml"]
     assert main(given) == 0
     for name in ("replay", "burst"):
-        assert read_yaml(tmp_path / f"load/{name}.yaml")["endpoint"] == "chat"
-    assert "CHANGE" not in (tmp_path / "load/study.yaml").read_text()
+        assert read_yaml(here / f"load/{name}.yaml")["endpoint"] == "chat"
+    assert "CHANGE" not in (here / "load/study.yaml").read_text()
     assert main(["traffic", "access.csv", "--output", "other"]) == 0
-    assert "CHANGE" in (tmp_path / "other/study.yaml").read_text()
+    assert "CHANGE" in (here / "other/study.yaml").read_text()
 
 
-def test_few_requests_are_replayed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_few_requests_are_replayed(here):
     row = "2026-11-02T12:00:0{}Z,10,3\n"
     for seconds in ([0], [0] * 50, range(9)):
-        written(tmp_path, AZURE + "".join(row.format(i) for i in seconds), "access.csv")
+        written(here, AZURE + "".join(row.format(i) for i in seconds), "access.csv")
         assert main(["traffic", "access.csv", "--output", "load"]) == 0
-        assert list(load_file(tmp_path / "load/study.yaml").workloads) == ["replay", "burst"]
+        assert list(load_file(here / "load/study.yaml").workloads) == ["replay", "burst"]
 
 
-def test_a_trace_tells_the_log_s_users_apart_without_their_names(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_trace_tells_the_log_s_users_apart_without_their_names(here):
     users = ["ann", "bob", "", "ann", ""]
     rows = [{"arrival_s": i, "prompt_tokens": 9, "output_tokens": 2, "user_id": user} for i, user in enumerate(users)]
-    assert main(["traffic", written(tmp_path, jsonl(*rows), "log.jsonl"), "--output", "mine"]) == 0
+    assert main(["traffic", written(here, jsonl(*rows), "log.jsonl"), "--output", "mine"]) == 0
     kept = read_trace("mine/trace.csv")
     assert [request.user for request in kept] == ["0", "1", "2", "0", "3"]
     assert [request.arrival_s for request in thinned(kept, every=2)] == [0, 2, 3]

@@ -117,8 +117,8 @@ def test_a_table_is_plain_and_whole(capsys):
     )
 
 
-def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_the_study_measured_last_is_the_one_meant(capsys):
     assert main(["runs"]) == 2
     assert "config/config.yaml: no such file" in capsys.readouterr().err
     assert last_study() is None
@@ -221,10 +221,9 @@ def test_a_session_is_a_line():
         ({"state": "finished", "over": True, "done": 21}, "No session runs. The last one: tiny  "),
     ],
 )
-def test_what_runs_here_is_shown_else_what_was_last(tmp_path, monkeypatch, changed, begins):
-    monkeypatch.chdir(tmp_path)
+def test_what_runs_here_is_shown_else_what_was_last(here, changed, begins):
     assert watched_lines() == ["No session runs here, and none has; `make figures` starts them."]
-    folder = tmp_path / "results/deployments/tiny/session-2"
+    folder = here / "results/deployments/tiny/session-2"
     folder.mkdir(parents=True)
     (folder / "progress.json").write_text("{")
     write_record(session(**changed), folder.parent / "progress.json")

@@ -16,8 +16,6 @@ from bench.workloads.schedule import PlannedRequest
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 
-LEVEL = {4: [100.0]}
-
 
 @pytest.fixture
 def texts(tmp_path):

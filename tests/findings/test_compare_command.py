@@ -18,13 +18,12 @@ SLOWER = {level: [0.5 * x for x in values] for level, values in STEADY.items()}
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch, summary):
+def study(here, summary):
     """A folder with a study's results, of the deployments a and b."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
+    (here / "results").mkdir()
     table = pl.concat([runs(summary, STEADY), runs(summary, SLOWER, deployment="b")])
     table.write_parquet("results/summary.parquet")
-    return tmp_path
+    return here
 
 
 def compared(*arguments):

@@ -187,9 +187,8 @@ def test_where_nvml_is_missing_it_is_said_and_measuring_goes_on(content, tmp_pat
 
 
 @pytest.mark.workflow
-def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, content, tmp_path, monkeypatch):
+def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, content, here):
     """From the configuration to the tables, on a server of known behaviour and planted GPUs."""
-    monkeypatch.chdir(tmp_path)
     planted(*GPUS)
     cuda_spec(content, source="external", telemetry={"gpus": "nvml:0,1"})
     content["study"]["ladders"][0]["concurrency"] = [2]
@@ -198,8 +197,8 @@ def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, c
     content["deployments"]["a"] = {"model": "m", "engine": "e"}
     with fake_server(first_s=0.2, gap_s=0.02, exposition=exposition) as server:
         content["engines"]["e"]["base_url"] = server.base_url
-        plan = Plan.of(load_config(content, source="test"), root=tmp_path)
-        launch, facts = tmp_path / "launch.json", tmp_path / "facts" / "deployment.json"
+        plan = Plan.of(load_config(content, source="test"), root=here)
+        launch, facts = here / "launch.json", here / "facts" / "deployment.json"
         write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), launch)
         measure(plan, "a", plan.runs, launch=launch, facts=facts, store=Store(), say=lambda _: None)
     folder = plan.runs[0].record.parent

@@ -169,13 +169,6 @@ def test_a_run_beside_other_work_is_said_to_be_invalid_at_once():
 # Real loads.
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """Results go below the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_reference_load_with_a_request_that_fails_is_none():
     first, asked = Load(Workload(arrival="burst", prompt_tokens=8, output_tokens=8), 2, "s"), []
     with fake_server(behaviour="http_error") as refusing:

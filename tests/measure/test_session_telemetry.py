@@ -14,9 +14,8 @@ from tests.support.study import METRICS, ROOT
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
+def project(here):
     """Results go below the working directory."""
-    monkeypatch.chdir(tmp_path)
 
 
 WORKFLOWS = pytest.mark.long(part="workflows")

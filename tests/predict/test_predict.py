@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from bench.parse.stream import ONE_EACH
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
+from bench.predict.calibrate import Calibrated, calibrate, planned_again
 from bench.predict.calibration import Interval
 from bench.predict.fleet import replay
 from bench.predict.limits import Limits
@@ -181,13 +181,11 @@ def test_steps_and_plans_are_read_from_a_run():
 PARTS = replace(LIMITS, tokens=96)  # computes most prompts in parts
 
 
-def busy(limits, *, noise=0.0, prompts=(20, 200)):
+def busy(limits):
     """Random arrivals, of which most come while the engine works, and a closed loop."""
-    poisson = run_of(drawn(200, seed=5, rate=4.0, prompts=prompts), name="p", arrival="poisson", limits=limits, noise=noise)
-    closed = run_of(
-        drawn(100, seed=6, prompts=prompts), name="c", arrival="closed", level=8.0, limits=limits, held=8, noise=noise
-    )
-    return [poisson, closed]
+    requests = {"p": drawn(200, seed=5, rate=4.0, prompts=(20, 200)), "c": drawn(100, seed=6, prompts=(20, 200))}
+    poisson = run_of(requests["p"], name="p", arrival="poisson", limits=limits, noise=0.0)
+    return [poisson, run_of(requests["c"], name="c", arrival="closed", level=8.0, limits=limits, held=8, noise=0.0)]
 
 
 def test_a_step_took_what_was_computed_in_it():
@@ -216,22 +214,6 @@ def test_loads_that_were_not_measured_are_predicted(model):
         assert mean["throughput_tokens_per_s"] < 0.03, name
         assert max(mean[each] for each in ("ttft_p50_s", "tpot_p50_s", "tpot_p90_s", "itl_p99_s")) < 0.08, name
         assert mean["ttft_p99_s"] < 0.12, name
-
-
-def roofline(bandwidth, flops):
-    """Steps of a GPU as its ceilings have it: weights and context are read, or tokens computed, whichever takes longer."""
-
-    def seconds(*, decodes, firsts, prefill, context, attended):
-        read, computed = 0.010 / bandwidth, 5e-5 * (decodes + prefill) / flops
-        return 0.001 + max(read, computed) + 1e-4 * (decodes + firsts) + 3e-7 * context / bandwidth + 1e-9 * attended / flops
-
-    return seconds
-
-
-def roofline_run(seconds, requests, held, name):
-    table = serve(requests, seconds, tokens=512, sequences=32, held=held)
-    row = {"arrival": "closed" if held else "burst", "level": float(held or len(requests)), "workload": name}
-    return MeasuredRun(f"{name}{row['level']}", row, table)
 
 
 def test_an_error_is_assumed_before_any_is_seen():

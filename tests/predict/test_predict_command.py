@@ -10,10 +10,9 @@ from tests.support.predict import LOAD, run_of, written
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch, summary, runs):
+def study(here, summary, runs):
     """A folder with the results of a planted engine, of the deployment a."""
-    monkeypatch.chdir(tmp_path)
-    return written(tmp_path / "results", summary, runs)
+    return written(here / "results", summary, runs)
 
 
 def test_wrong_arguments(study, capsys):  # noqa: ARG001

@@ -67,13 +67,6 @@ def packed(there):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder to take a pack in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def copy(there, tmp_path, monkeypatch):
     """A copy of the project that measured, to damage."""
     folder = tmp_path / "copy"

@@ -187,9 +187,9 @@ def test_a_line_that_is_no_request_is_named(tmp_path):
             request_table(file)
 
 
-def test_what_is_written_is_there_whole_or_as_it_was(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("here")
+def test_what_is_written_is_there_whole_or_as_it_was():
     """A reader of the file that was there sees no half of the new one, nor does whoever comes after a kill."""
-    monkeypatch.chdir(tmp_path)
     file = Path("results/study.json")
     file.parent.mkdir()
     for write in (

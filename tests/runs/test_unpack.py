@@ -16,14 +16,6 @@ from bench.cli import main
 from bench.errors import BenchError
 from tests.support.packs import member, tarred
 
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder to take a pack in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
 
 

@@ -235,18 +235,17 @@ def write(tmp_path, content, checkpoint=CHECKPOINT):
     return read(Launch, tmp_path / "l/launch.json")
 
 
-def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch):
+def test_an_environment_of_other_locks_is_refused(content, here):
     """As a checkout finds it that was given another's folder of engines."""
-    monkeypatch.chdir(tmp_path)
-    lock, record = tmp_path / "one.lock", tmp_path / "engine.json"
+    lock, record = here / "one.lock", here / "engine.json"
     lock.write_text("# nothing\n")
     content["engines"]["e"] = {"source": "lock", "locks": ["one.lock"]}
-    write_record(CHECKPOINT, tmp_path / "checkpoint.json")
+    write_record(CHECKPOINT, here / "checkpoint.json")
     built = {"one.lock": hashlib.sha256(lock.read_bytes()).hexdigest()}
 
     def launched():
-        spec = Plan.of(load_config(content, source="t"), root=tmp_path).deployments["a"]
-        write_launch(spec, 64, engine=record, checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "launch.json")
+        spec = Plan.of(load_config(content, source="t"), root=here).deployments["a"]
+        write_launch(spec, 64, engine=record, checkpoint=here / "checkpoint.json", launch=here / "launch.json")
 
     for known in (built, None):  # None: built before records said it
         write_record(records.engine(source="lock", locks=known), record)

@@ -119,8 +119,7 @@ def with_text(key, value):
     return content
 
 
-def test_a_text_of_the_configuration_is_refused_or_stays_one_word(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_text_of_the_configuration_is_refused_or_stays_one_word(here):
     taken = set()
     for key, value in itertools.product(TEXTS, HOSTILE.values()):
         try:
@@ -132,13 +131,13 @@ def test_a_text_of_the_configuration_is_refused_or_stays_one_word(tmp_path, monk
         taken.add(key)
         assert "\0" not in value or key in ("title", "path", "select")
         for run in plan.runs:
-            assert (tmp_path / run.record).resolve().is_relative_to(tmp_path / "results/runs"), (key, value)
+            assert (here / run.record).resolve().is_relative_to(here / "results/runs"), (key, value)
         words = [*(launch.argv or ()), *launch.environment.values()]
         if key in ("served_name", "value of a flag", "image", "variable"):
             assert value in words, (key, value)
         elif key == "flag":
             assert f"--{value}" in words, value
-        assert list(tmp_path.iterdir()) == [], (key, value)
+        assert list(here.iterdir()) == [], (key, value)
     assert not taken & {"hub", "trace", "lock", "base_url"}  # these are never taken
     assert taken >= {"title", "served_name", "value of a flag", "variable", "command"}
 
@@ -212,9 +211,9 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain
 # --- What a checkpoint brings along, and where a server listens
 
 
-def test_no_code_of_a_checkpoint_runs_and_servers_listen_on_loopback(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # llama.cpp's random weights are written where its checkpoint lies
-    (tmp_path / "model").mkdir()
+def test_no_code_of_a_checkpoint_runs_and_servers_listen_on_loopback(here):
+    # llama.cpp's random weights are written where its checkpoint lies
+    (here / "model").mkdir()
 
     def words(engine, **flags):
         content = copy.deepcopy(CONTENT)

@@ -65,10 +65,9 @@ def test_words_and_thresholds_change_no_digest(content):
     assert [run.digest for run in plan_of(content).runs] == before
 
 
-def test_a_target_that_was_taken_for_a_study_is_named(tmp_path, content, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_target_that_was_taken_for_a_study_is_named(content, here):
     with pytest.raises(BenchError, match=r"^results/figures/all is a target and no study\. Write `--` before the targets"):
-        load_config(content, source="t", files=[tmp_path / "results/figures/all"])
+        load_config(content, source="t", files=[here / "results/figures/all"])
 
 
 def test_select_narrows_and_refuses_what_matches_nothing(content):

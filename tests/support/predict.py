@@ -45,15 +45,15 @@ def run_of(requests, *, name="r", workload="w", arrival="burst", level=1.0, limi
     return MeasuredRun(name, {"arrival": arrival, "level": level, "workload": workload}, table)
 
 
-def training(noise=0.05):
+def training():
     """Bursts of three sizes and two closed loops."""
     bursts = [
-        run_of(drawn(size, seed=size, outputs=(30, 60)), name=f"b{size}", level=float(size), seed=size, noise=noise)
+        run_of(drawn(size, seed=size, outputs=(30, 60)), name=f"b{size}", level=float(size), seed=size, noise=0.05)
         for size in (1, 8, 30)
     ]
     loops = [
         run_of(
-            drawn(12 * held, seed=held), name=f"c{held}", workload="chat", arrival="closed", level=float(held), held=held, seed=held, noise=noise
+            drawn(12 * held, seed=held), name=f"c{held}", workload="chat", arrival="closed", level=float(held), held=held, seed=held, noise=0.05
         )
         for held in (4, 16)
     ]  # fmt: skip

@@ -9,19 +9,11 @@ from bench.runs.request import RequestRecord
 from bench.runs.run import Client, Host, Prefix, RunHeader, RunRecord
 
 DEFINITION = {
-    "deployment": "a",
-    "run": "r",
-    "workload": "w",
-    "arrival": "burst",
-    "prompt_tokens": 4,
-    "output_tokens": 3,
-    "num_requests": 2,
-    "axis": "concurrency",
-    "level": 2,
-    "repeat": 1,
-    "seed": 0,
-}
+    "deployment": "a", "run": "r", "workload": "w", "arrival": "burst", "prompt_tokens": 4, "output_tokens": 3, "num_requests": 2,
+    "axis": "concurrency", "level": 2, "repeat": 1, "seed": 0,
+}  # fmt: skip
 MACHINE = Hardware(cpu="Xeon", cores=2, cores_allowed=2, memory_bytes=2**34, gpus=(), system="Linux 6", python="3.12")
+CLIENT = Client(loop_lag_p99_s=0.001, loop_lag_max_s=0.001, send_spread_s=0.0, schedule_delay_p99_s=0.0)
 
 
 def engine(**fields: Any) -> EngineRecord:
@@ -36,58 +28,24 @@ def checkpoint(**fields: Any) -> Checkpoint:
 
 def plan(**fields: Any) -> MemoryPlan:
     """The memory of a small model."""
-    return MemoryPlan(
-        **{
-            "parameters": 1000,
-            "device_memory_bytes": None,
-            "weight_bytes": 2000,
-            "overhead_bytes": 0,
-            "kv_cache_bytes": None,
-            "kv_bytes_per_token": 64,
-            "kv_bytes_per_token_per_device": 64,
-            "block_size": 1,
-            "kv_tokens": None,
-            **fields,
-        }
-    )
+    none = dict.fromkeys(("device_memory_bytes", "kv_cache_bytes", "kv_tokens"))
+    sizes = {"parameters": 1000, "weight_bytes": 2000, "overhead_bytes": 0, "block_size": 1}
+    return MemoryPlan(**{**none, **sizes, "kv_bytes_per_token": 64, "kv_bytes_per_token_per_device": 64, **fields})
 
 
 def launch(**fields: Any) -> Launch:
     """A server on one GPU. Fields of `Settings` go into its settings; `plan` has fields of its memory plan, and there is none without."""
-    settings = {name: fields.pop(name) for name in list(fields) if name in Settings.__dataclass_fields__}
-    return Launch(
-        **{
-            "deployment": "a",
-            "model": "m",
-            "engine": "e",
-            "gpus": 1,
-            "device": "cuda",
-            "argv": ("serve",),
-            "settings": Settings(**settings),
-            **fields,
-            "plan": plan(**fields["plan"]) if fields.get("plan") else None,
-        }
-    )
+    settings = Settings(**{name: fields.pop(name) for name in list(fields) if name in Settings.__dataclass_fields__})
+    memory = plan(**told) if (told := fields.pop("plan", None)) else None
+    names = {"deployment": "a", "model": "m", "engine": "e", "device": "cuda", "argv": ("serve",)}
+    return Launch(**{**names, "gpus": 1, "settings": settings, "plan": memory, **fields})
 
 
 def facts(**fields: Any) -> DeploymentFacts:
     """A server that was started here and says nothing of its KV cache."""
-    return DeploymentFacts(
-        **{
-            "deployment": "a",
-            "digest": "d",
-            "engine_version": "0.32.0",
-            "managed": True,
-            "command": ("serve",),
-            "environment": {},
-            "ready_s": 1.0,
-            "kv_blocks": None,
-            "block_size": None,
-            "kv_tokens": None,
-            "hardware": MACHINE,
-            **fields,
-        }
-    )
+    none = dict.fromkeys(("kv_blocks", "block_size", "kv_tokens"))
+    started = {"managed": True, "command": ("serve",), "environment": {}, "ready_s": 1.0, "hardware": MACHINE}
+    return DeploymentFacts(**{"deployment": "a", "digest": "d", "engine_version": "0.32.0", **started, **none, **fields})
 
 
 def header(**fields: Any) -> RunHeader:
@@ -97,53 +55,26 @@ def header(**fields: Any) -> RunHeader:
 
 def run(**fields: Any) -> RunRecord:
     """A run of which nothing was scraped, beyond reproach."""
+    begun = {"digest": "d", "round": 1, "definition": DEFINITION, "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 0.0}
+    seen = {
+        "client": CLIENT,
+        "prefix": Prefix(primed_tokens=0, expected_tokens=0),
+        "host": Host(busy_share=0.3, steal_share=0.0),
+    }
     return RunRecord(
-        **{
-            "digest": "d",
-            "round": 1,
-            "definition": DEFINITION,
-            "started": "2026-01-01T00:00:00+00:00",
-            "clock_start_s": 0.0,
-            "drain_s": 0.0,
-            "scrape_interval_s": None,
-            "scrape_endpoint": None,
-            "client": Client(loop_lag_p99_s=0.001, loop_lag_max_s=0.001, send_spread_s=0.0, schedule_delay_p99_s=0.0),
-            "prefix": Prefix(primed_tokens=0, expected_tokens=0),
-            "host": Host(busy_share=0.3, steal_share=0.0),
-            "files": {},
-            **fields,
-        }
+        **{**begun, **seen, "drain_s": 0.0, "scrape_interval_s": None, "scrape_endpoint": None, "files": {}, **fields}
     )
 
 
 def request(**fields: Any) -> RequestRecord:
     """A request of four tokens that got three."""
-    return RequestRecord(
-        **{
-            "index": 0,
-            "after": None,
-            "outcome": "ok",
-            "error": None,
-            "status": 200,
-            "prompt_asked": 4,
-            "output_asked": 3,
-            "prompt_tokens": 4,
-            "completion_tokens": 3,
-            "cached_tokens": None,
-            "scheduled_s": 0.0,
-            "sent_s": 0.0,
-            "headers_s": 0.05,
-            "first_byte_s": 0.1,
-            "first_token_s": 0.1,
-            "first_output_s": 0.1,
-            "last_token_s": 0.5,
-            "end_s": 0.6,
-            "ttft_s": 0.1,
-            "e2e_s": 0.5,
-            "token_times_s": [0.1, 0.3, 0.5],
-            **fields,
-        }
-    )
+    known = {
+        "index": 0, "after": None, "outcome": "ok", "error": None, "status": 200, "cached_tokens": None, "prompt_asked": 4,
+        "prompt_tokens": 4, "output_asked": 3, "completion_tokens": 3, "scheduled_s": 0.0, "sent_s": 0.0, "headers_s": 0.05,
+        "first_byte_s": 0.1, "first_token_s": 0.1, "first_output_s": 0.1, "last_token_s": 0.5, "end_s": 0.6, "ttft_s": 0.1,
+        "e2e_s": 0.5, "token_times_s": [0.1, 0.3, 0.5],
+    }  # fmt: skip
+    return RequestRecord(**{**known, **fields})
 
 
 def answered(times: list[float], *, sent_s: float, prompt: int, **fields: Any) -> RequestRecord:

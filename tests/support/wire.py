@@ -17,13 +17,13 @@ def request(body_bytes=2):
     return b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % body_bytes + b"x" * body_bytes
 
 
-def drive(port, exchanges=1, *, connections=1, in_flight=1, spare=0, timeout_s=5.0, before=None, reuses=True, tls=None):
+def drive(port, exchanges=1, *, connections=1, in_flight=1, spare=0, timeout_s=5.0, before=None, reuses=True):
     """The records of `exchanges` (a number of small ones, or themselves) that this process sends; `before` sees the loop first."""
     if isinstance(exchanges, int):
         exchanges = [Exchange(i, request()) for i in range(exchanges)]
     how = {"connections": connections, "spare": spare, "in_flight": in_flight, "reuses": reuses}
-    assignment = Assignment("127.0.0.1", port, tls is not None, exchanges, timeout_s, **how)
-    loop = Loop(Address("127.0.0.1", port, tls), assignment)
+    assignment = Assignment("127.0.0.1", port, False, exchanges, timeout_s, **how)
+    loop = Loop(Address("127.0.0.1", port, None), assignment)
     try:
         loop.open()
         if before:

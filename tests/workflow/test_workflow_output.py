@@ -121,8 +121,8 @@ def told(it, _):
     log(it, None, "Nothing to be done (all requested files are present and up to date).")
 
 
-def test_a_workflow_in_plain_words(handler, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_a_workflow_in_plain_words(handler, capsys):
     lines = []
     for course in (whole, ended_badly, tried_again, ended_by_others, told, stopped):
         course(handler(), Path("a.log"))

@@ -50,14 +50,13 @@ def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
         load_to_predict(read_workload(tmp_path / "load.yaml"), "load.yaml")
 
 
-def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_is_valid_whatever_their_lengths(here, capsys):
     with fake_server(ends=[5, 7, 99]) as server:
         options = ("--model", "m", "--output-dir", "run", "--num-requests", "9", "--prompt-length", "8")
         natural = ("--set", "output_tokens={distribution: natural, max: 20}")
         assert main(["workload", "--base-url", server.base_url, *options, *natural]) == 0
     assert main(["parse", "run"]) == 0
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    summary = json.loads((here / "run/summary.json").read_text())
     said = [
         summary[key] for key in ("answers", "ok", "wrong_output_tokens", "output_fixed", "cut_answers", "asked_output_tokens")
     ]
@@ -74,11 +73,8 @@ def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys):
         (("--prompt-length", "8", "--output-length", "5"), ["not_counted"]),
     ],
 )
-def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_for_are_doubted(
-    tmp_path, monkeypatch, capsys, lengths, found
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "p.txt").write_text("Why is the sky blue?\n")
+def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_for_are_doubted(here, capsys, lengths, found):
+    (here / "p.txt").write_text("Why is the sky blue?\n")
     with fake_server(usage=False) as server:
         options = ("--model", "m", "--set", "endpoint=chat", "--output-dir", "run", "--num-requests", "4")
         assert main(["workload", "--base-url", server.base_url, *options, *lengths]) == 0
@@ -86,7 +82,7 @@ def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_fo
     assert "output tokens/s not known; 4 ok" in said.out
     assert "counts no tokens in its answers (no usage)" in said.err
     assert main(["parse", "run"]) == 0
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    summary = json.loads((here / "run/summary.json").read_text())
     assert [summary[f"throughput_{key}_per_s"] for key in ("tokens", "peak_tokens")] == [None, None]
     assert (summary["ttft_n"], summary["tpot_n"], summary["throughput_requests_per_s"] > 0) == (4, 0, True)
     assert [reason.check for reason in verdict(summary, Thresholds()).found if reason.part == "content"] == found

@@ -21,7 +21,6 @@ from tests.support.study import CONTENT, ROOT
 DATA = ROOT / "tests/data/traces"
 OURS = "arrival_s,prompt_tokens,output_tokens\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 
 
 def read(file, unit=None):
