@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "servers/test_parallel", "findings/test_regions"],
     ),
     "compare": (
-        [f"{_FINDINGS}/comparison/{name}.py" for name in ("compare", "effects", "answered", "gate")]
+        [f"{_FINDINGS}/comparison/{name}.py" for name in ("compare", "effects", "gate")]
         + [f"{_STATISTICS}/levels.py"],
         ["statistics/test_noise", "findings/test_effects", "findings/test_regions",
          "findings/test_compare_command", "findings/test_compare"],
