@@ -8,10 +8,9 @@ from bench.cli import main
 from bench.findings.capacity import words as capacity
 from bench.findings.capacity.judging import Level, judged_levels
 from bench.findings.capacity.points import limit_ends, operating_points
-from bench.findings.capacity.words import misses_text
+from bench.findings.capacity.words import margin_title, misses_text
 from bench.findings.sizing import OperatingPoint
 from bench.parse.windows import level_values
-from bench.report.chart_words import margin_title
 from bench.statistics.limit import Belief
 from bench.statistics.percentiles import percentile
 from bench.study.slo import parse_slo

@@ -18,6 +18,7 @@ from bench.findings.comparison import words as comparison
 from bench.findings.comparison.compare import Differs
 from bench.findings.comparison.effects import Ratio
 from bench.findings.factors import Decided
+from bench.findings.latency_throughput import sustained_title
 from bench.findings.lengths import LengthCost, StreamingGain
 from bench.findings.predicted import DOUBTS, doubt_text
 from bench.findings.regions import POINTS, turning_point
@@ -26,7 +27,6 @@ from bench.findings.streams import stream_notes
 from bench.parse import validity as verdicts
 from bench.parse.validity import CHECKS, Reason
 from bench.predict.calibration import Doubt
-from bench.report import chart_words as charts
 from bench.runs import sentences as loads
 from bench.runs.sentences import filled, numbers_of
 from bench.search import words as searches
@@ -217,12 +217,10 @@ def test_titles_state_no_more_than_the_curves_show():
         assert saturates.title([{**FILLED, **row} for row in rows]) is None, rows
     lines += [saturates.prediction_title(apart) for apart in ([0, 1, None], [1])]
     assert saturates.prediction_title([None]) is None
-    points = [pl.DataFrame({"saturation_at": at}) for at in ([16.0, 24.0], [16.0, None])]
-    assert charts.throughput_title(points[1], "requests/s") is None
     told = pl.DataFrame(
         {"deployment": ["a", "b"], "workload": ["chat", "chat"], "usable_rps": [2.0, 9.0], "tokens_per_s": [760.4, 1289.0]}
     )
-    snapshots.same("titles", [*lines, charts.throughput_title(points[0], "requests/s"), charts.sustained_title(told)])
+    snapshots.same("titles", [*lines, sustained_title(told)])
 
 
 def test_turning_points():

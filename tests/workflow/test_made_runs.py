@@ -89,7 +89,7 @@ AGAIN = {"aggregate", "analyse", "figure"}
                 "parse/validity.py": AGAIN,
                 "parse/deployed.py": AGAIN,
                 "findings/regions.py": {"analyse", "figure"},
-                "report/chart_words.py": {"figure"},
+                "report/figure.py": {"figure"},
                 "runs/columns.toml": {"deploy", "measure", "parse", *AGAIN},
             }.items()
         ),

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from bench.errors import first_names, listed
 from bench.findings.capacity.curves import Curve
-from bench.findings.capacity.words import BURSTS
+from bench.findings.capacity.words import BURSTS, margin_title
 from bench.findings.causes import RESOURCES
 from bench.findings.saturation import lesson, prediction_title
 from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table, shortened
-from bench.report.chart_words import margin_title
 
 if TYPE_CHECKING:
     from bench.findings.tables import Tables

@@ -11,7 +11,6 @@ from bench.axes import AXES
 from bench.errors import listed
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
-from bench.report.chart_words import load_label, sustained_title
 from bench.report.figure import alt, figure
 from bench.report.theme import (
     CROSS,
@@ -33,7 +32,7 @@ from bench.study.slo import Slo, time_text
 
 _X = "throughput_tokens_per_s"
 _USUAL = ("p95", "p99", "p50")  # where no SLO limits another percentile, the first that is known
-_NAMED = 3  # most curves that a title names
+_NAMED, _MOST = 3, 5  # most curves that a title names by their waits, and by what they sustain
 
 
 def _note(results: Tables) -> str:
@@ -57,6 +56,22 @@ def _shown(results: Tables) -> list[Slo]:
     usual = [next((slo for at in _USUAL if (slo := Slo(name, at, 0.0)).column in has), None) for name in names]
     shown = [limits.get(name) or other for name, other in zip(names, usual, strict=True)]
     return [slo for slo in shown if slo and slo.column in has]
+
+
+def sustained_title(points: pl.DataFrame) -> str | None:
+    """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
+
+    Bursts, which show nothing that lasts, are left out where another load is there.
+
+    Args:
+        points: rows of `bench.findings.capacity.points.operating_points`.
+    """
+    lasting = points.filter(pl.col("usable_rps").is_not_null())
+    known = lasting.drop_nulls("tokens_per_s").sort("tokens_per_s", descending=True)
+    if known.is_empty() or known.height > _MOST or lasting["workload"].n_unique() > 1:
+        return None
+    first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
+    return ", ".join([f"Sustained within the SLOs: {first} tokens/s", *others])
 
 
 def _finding(results: Tables) -> str | None:
@@ -119,7 +134,10 @@ def _levels(results: Tables, runs: pl.DataFrame, columns: list[str]) -> pl.DataF
     named = ((level == level.min().over("curve")) | pl.col("ring").fill_null(False)).alias("named")
     parts = [_without_noise(part) for part in rows.with_columns(named).partition_by("curve", maintain_order=True)]
     found = pl.concat(parts) if parts else rows.with_columns(named, along=pl.col(_X))
-    labels = [load_label(*row[:2]) if row[2] else None for row in found.select("level", "axis", "named").iter_rows()]
+    labels = [
+        f"{level:g}{AXES[axis].beside}" if named else None
+        for level, axis, named in found.select("level", "axis", "named").iter_rows()
+    ]
     return found.with_columns(label=pl.Series(labels, dtype=pl.String)).drop("c_max", "falls_from", "named")
 
 

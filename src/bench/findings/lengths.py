@@ -13,7 +13,7 @@ from bench.axes import AXES
 from bench.findings.tables import Tables
 from bench.report.blocks import Answer
 from bench.report.figure import alt, figure
-from bench.report.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
+from bench.report.theme import nothing_to_show, panel, points, series_colour, series_shape
 from bench.runs.sentences import load_text
 from bench.statistics.textbook import FEWEST_POINTS, student_t
 from bench.workloads.workload import ALIKE
@@ -234,4 +234,4 @@ def _panel(results: Tables, rows: pl.DataFrame, x: str, column: str, title: str)
     fit = base.transform_filter("datum.valid").transform_regression(x, column, groupby=["series"])
     lines = fit.mark_line(strokeDash=[5, 4]).encode(x=across, y=up, color=colour)
     dots = points(base, up, across, colour, shape=shape, tooltip=["run:N", alt.Tooltip(column, format=".4g")])
-    return alt.LayerChart(layer=[lines, dots], width=360, height=HEIGHT)
+    return panel([lines, dots], width=360)

@@ -10,7 +10,6 @@ import polars as pl
 from bench.axes import AXES
 from bench.findings.course import course
 from bench.findings.tables import Tables
-from bench.report.chart_words import load_label
 from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, tips, with_curve
 from bench.runs.sentences import load_text
@@ -79,7 +78,7 @@ def _panel(results: Tables, run: dict[str, Any], rows: pl.DataFrame, highest: fl
     time = alt.X("elapsed_s:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, labels=False))
     last = time.title("time since the run's start (s)").axis(tickCount=5)
     panels = [panel.encode(x=last if panel is panels[-1] else time) for panel in panels]
-    title = f"{run['curve']} at {load_label(run['level'], run['axis'])}" + ("" if run["valid"] else " (invalid run)")
+    title = f"{run['curve']} at {run['level']:g}{AXES[run['axis']].beside}" + ("" if run["valid"] else " (invalid run)")
     chart: alt.VConcatChart = alt.vconcat(*panels, spacing=6, title=alt.TitleParams(title, fontSize=15, anchor="start"))
     return chart
 

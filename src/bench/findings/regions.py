@@ -15,7 +15,6 @@ from bench.axes import AXES
 from bench.errors import count_text, listed, shown_share
 from bench.findings.tables import Tables
 from bench.parse.windows import level_value, level_values, with_rates_of_windows
-from bench.report.chart_words import throughput_title
 from bench.report.figure import alt, figure
 from bench.report.theme import (
     Span,
@@ -28,7 +27,7 @@ from bench.report.theme import (
     with_curve,
 )
 from bench.runs.columns import schema_of
-from bench.runs.sentences import between_text, filled, sure_text
+from bench.runs.sentences import between_text, filled, numbers_text, sure_text
 from bench.statistics.levels import FLAT, PROPORTIONAL, Floats, Levels
 from bench.statistics.textbook import isotonic
 
@@ -255,8 +254,9 @@ def _why(row: Row, name: Name, after: str) -> str:
 
 def _finding(results: Tables) -> str | None:
     """At which loads throughput saturates; where that is not known of every curve, how high it gets."""
-    if said := throughput_title(in_order(results, results.saturation), AXES[results.axis].unit):
-        return said
+    at = in_order(results, results.saturation)["saturation_at"].to_list()
+    if at and None not in at and len(at) <= _MOST:
+        return f"Throughput stops growing at {numbers_text(at)} {AXES[results.axis].unit}"
     levels = with_curve(results, level_values(results.runs, [_COLUMN])).drop_nulls(_COLUMN)
     best = levels.sort(_COLUMN, descending=True).unique("curve", keep="first", maintain_order=True).head(_NAMED + 1)
     unit = f" {results.tokens_per_s}"
@@ -265,7 +265,7 @@ def _finding(results: Tables) -> str | None:
 
 
 _POINTS = dict(zip(("A|B", "B|C"), POINTS, strict=True))
-_NAMED = 3  # most curves that a title names
+_NAMED, _MOST = 3, 5  # most curves that a title names, and most loads
 _PEAK = "throughput_peak_tokens_per_s"
 
 

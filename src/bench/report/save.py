@@ -11,7 +11,6 @@ from typing import Any
 import polars as pl
 import vl_convert
 
-from bench.report.chart_words import invalid_note
 from bench.report.figure import KINDS, Figure, alt
 from bench.report.paper import Paper, on_paper, written
 from bench.report.theme import disturbed, finish, inks, nothing_to_show, why_empty
@@ -95,7 +94,8 @@ def _texts(drawn: Figure, parts: Sequence[Any]) -> dict[str, str]:
     found = drawn.finding(parts[0]) if drawn.finding and len(parts) == 1 else None
     shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]
     invalid = sum(runs.filter(~runs[drawn.judged]).height for runs in shown)
-    notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown), drawn.judged)]
+    what = "runs whose server counts are invalid" if drawn.judged == "counts_valid" else "invalid runs"
+    notes = [f"{drawn.invalid}: {what} ({invalid} of {sum(runs.height for runs in shown)})."] if invalid else []
     if drawn.invalid == "Crosses" and any(disturbed(runs.with_columns(valid=pl.col(drawn.judged))).height for runs in shown):
         notes.append("Beside a cross: the share of the cores' time that other processes took.")
     if drawn.note:

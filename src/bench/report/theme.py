@@ -150,15 +150,7 @@ class Span:
         return self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
 
 
-def line_ends(
-    results: Curves,
-    lines: pl.DataFrame,
-    x: Span,
-    y: Span,
-    axes: tuple[alt.X, alt.Y],
-    *,
-    height: int = HEIGHT,
-) -> list[alt.Chart]:
+def line_ends(results: Curves, lines: pl.DataFrame, x: Span, y: Span, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
     """The name of each curve at the end of its line, lower where it would cover another; none of a single curve, or of very many.
 
     Args:
@@ -169,7 +161,7 @@ def line_ends(
     ends = lines.drop_nulls(["x", "y"]).unique("curve", keep="last", maintain_order=True).sort("y", descending=True)
     if study == 1 or not 0 < len(ends) <= _NAMED:
         return []
-    beside = lowered(ends.select("x", "y", "curve").rows(), x, y, height=height)
+    beside = lowered(ends.select("x", "y", "curve").rows(), x, y)
     inked = pl.col("curve").replace_strict(ink, return_dtype=pl.String)
     rows = ends.select("curve", ink=inked, end="x", beside=pl.Series(beside, dtype=pl.Float64))
     across, along = alt.X("end:Q", scale=axes[0]["scale"], title=axes[0]["title"]), alt.Y("beside:Q", scale=axes[1]["scale"])
@@ -179,9 +171,7 @@ def line_ends(
     return [ground, base.mark_text(**look).encode(color=alt.Color("ink:N", scale=None))]
 
 
-def lowered(
-    texts: Sequence[tuple[float, float, str]], x: Span, y: Span, *, before: bool = False, height: int = HEIGHT
-) -> list[float]:
+def lowered(texts: Sequence[tuple[float, float, str]], x: Span, y: Span, *, before: bool = False) -> list[float]:
     """At which values of y texts beside points stand so that none covers one before it: lower than its point where it would.
 
     Args:
@@ -192,10 +182,10 @@ def lowered(
         edge, wide = _NARROWEST * x.share(across), _LETTER * len(text)
         left = edge - wide if before else edge
         right = left + wide
-        down = height * (1 - y.share(at))
+        down = HEIGHT * (1 - y.share(at))
         down = max([down, *(other + _LINE for begin, end, other in placed if begin < right and left < end)])
         placed.append((left, right, down))
-    return [y.value(1 - down / height) for _, _, down in placed]
+    return [y.value(1 - down / HEIGHT) for _, _, down in placed]
 
 
 def limit_line(limit: float | None, y: Span, axis: alt.Y, label: str) -> list[alt.Chart]:
@@ -257,8 +247,6 @@ def load_panel(
     span: Span | None = None,
     limit: tuple[float, str] | None = None,
     over: Sequence[alt.Chart | alt.LayerChart] = (),
-    width: int = WIDTH,
-    height: int = HEIGHT,
 ) -> alt.LayerChart:
     """What most figures of load are made of: a line a curve through its levels, a point a run, and the curves' names.
 
@@ -288,9 +276,9 @@ def load_panel(
         points(alt.Chart(shown), y, x, colour, shape=curve_shape(results), tooltip=tooltip),
         *beside_crosses(runs, x, y, "level", column),
         *over,
-        *line_ends(results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y), height=height),
+        *line_ends(results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y)),
     ]
-    return panel(layers, heading, width, height)
+    return panel(layers, heading)
 
 
 def unit_column(column: str, unit: str) -> str:
@@ -309,12 +297,10 @@ def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
     return marked(alt.Shape, "series:N", shapes(rows["series"].unique(maintain_order=True).to_list()), **more)
 
 
-def panel(
-    layers: Sequence[alt.Chart | alt.LayerChart], heading: str = "", width: int = WIDTH, height: int = HEIGHT
-) -> alt.LayerChart:
+def panel(layers: Sequence[alt.Chart | alt.LayerChart], heading: str = "", width: int = WIDTH) -> alt.LayerChart:
     """Layers of one panel, below a heading."""
     top = alt.TitleParams(heading, fontSize=15, fontWeight="normal", anchor="start") if heading else alt.Undefined
-    return alt.LayerChart(layer=list(layers), width=width, height=height, title=top)
+    return alt.LayerChart(layer=list(layers), width=width, height=HEIGHT, title=top)
 
 
 def tips(form: str, *fields: str) -> list[alt.Tooltip]:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from bench.findings.capacity.words import margin_title
 from bench.findings.predicted import time_spent
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
 from bench.report.blocks import Answer, Section
-from bench.report.chart_words import margin_title
 from bench.report.figure import alt, figure
 from bench.report.theme import Span, curve_colour, level_axis, load_panel, nothing_to_show, panels_a_row, with_curve
 from bench.study.slo import Slo

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.errors import count_text, shown_share, was_were
+from bench.errors import count_text, listed, shown_share, was_were
 from bench.findings.capacity.judging import DOUBT, Miss
 from bench.runs.sentences import load_text, sure_text, time_text
 from bench.study.slo import Slo
@@ -186,3 +187,21 @@ def narrowed(point: Point) -> str:
     if point["c_max"] is not None and (point["low"] is None or point["low"] < point["c_max"]):
         said.append(f"More requests or rounds at {at['c_max']} would raise the lower end.")
     return " ".join(said)
+
+
+def margin_title(rows: Sequence[Mapping[str, Any]], slos: Sequence[Slo]) -> str | None:
+    """Which SLO is missed first, and on how many curves; None where that is known of no curve.
+
+    Args:
+        rows: of `bench.findings.capacity.points.operating_points`.
+    """
+    ends = [[miss["by"] for miss in row["missed"] if not miss["close"]] for row in rows if row["kind"] in ("found", "below")]
+    named = [listed([str(slo) for slo in slos if slo.column in end]) for end in ends if end]
+    counts = Counter(named).most_common()
+    if len(counts) == 1:
+        which = f"{len(named)} of {len(rows)}" if len(named) < len(rows) else "both" if len(rows) == 2 else f"all {len(rows)}"
+        on = f" on {which} curves" if len(rows) > 1 else ""
+        return f"{counts[0][0]} {'are' if ' and ' in counts[0][0] else 'is'} missed first{on}"
+    if not counts:
+        return None
+    return f"Missed first: {listed([f'{slo} on {n} of {len(rows)} curves' for slo, n in counts])}"
