@@ -93,42 +93,37 @@ def imported(peers: Iterable[_Peer], own: Sequence[Mapping[str, Any]] = ()) -> l
     found: list[Imported] = []
     repeats = Counter[tuple[Any, ...]]()
     for form, source, peer in peers:
-        table = request_table(peer.requests)
-        ok, (kind, _, level) = table.filter(pl.col("outcome") == "ok"), peer.load
+        table, (arrival, axis, level) = request_table(peer.requests), peer.load
+        ok = table.filter(pl.col("outcome") == "ok")
         lengths: list[Any] = [ok[name].mean() for name in ("prompt_tokens", "completion_tokens")]
-        workload = next((name for arrival, *of, name in loads if arrival == kind and _alike(of, lengths)), None)
+        workload = next((name for kind, *of, name in loads if kind == arrival and _alike(of, lengths)), None)
         if workload is None:
-            workload = "_".join([kind, *(f"{letter}{mean:.0f}" for letter, mean in zip("po", lengths, strict=True) if mean)])
-            loads.append((kind, lengths[0], lengths[1], workload))
+            workload = "_".join([arrival, *(f"{letter}{mean:.0f}" for letter, mean in zip("po", lengths, strict=True) if mean)])
+            loads.append((arrival, lengths[0], lengths[1], workload))
         repeats[load := (form.name, peer.model, workload, level)] += 1
-        run = _run(form, source, peer, table, workload, repeats[load])
+        definition = {
+            "deployment": f"{peer.model} ({form.title})",
+            "workload": workload,
+            "arrival": arrival,
+            "axis": axis,
+            "level": level,
+            "repeat": repeats[load],
+            "endpoint": peer.endpoint,
+            "stream": peer.stream,
+            "prompts": {"source": "imported"},
+            "output_tokens": {"distribution": "natural"},  # nothing says whether an answer's length was asked for
+        }
+        identity = digest([definition, checksum(source)])
+        # Folders of runs have this name: another model's run of the same load, or of a later call, is another one.
+        definition["run"] = f"{form.name}_{workload}_{AXES[axis].label(level)}_r{repeats[load]}_{identity[:_IDENTITY]}"
+        started = peer.started and datetime.fromtimestamp(peer.started, UTC).isoformat(timespec="milliseconds")
+        run = foreign_run(definition, table, digest=identity, started=started or None, stamps=peer.stamps)
         found.append(Imported(form=form, source=source, peer=peer, run=run))
     return found
 
 
 def _alike(ours: Sequence[float | None], theirs: Sequence[Any]) -> bool:
     return all(a is not None and b is not None and abs(a - b) <= _ALIKE * a for a, b in zip(ours, theirs, strict=True))
-
-
-def _run(form: Format, source: Path, peer: PeerRun, table: pl.DataFrame, workload: str, repeat: int) -> ForeignRun:
-    arrival, axis, level = peer.load
-    definition = {
-        "deployment": f"{peer.model} ({form.title})",
-        "workload": workload,
-        "arrival": arrival,
-        "axis": axis,
-        "level": level,
-        "repeat": repeat,
-        "endpoint": peer.endpoint,
-        "stream": peer.stream,
-        "prompts": {"source": "imported"},
-        "output_tokens": {"distribution": "natural"},  # nothing says whether an answer's length was asked for
-    }
-    identity = digest([definition, checksum(source)])
-    # Folders of runs have this name: another model's run of the same load, or of a later call, is another one.
-    definition["run"] = f"{form.name}_{workload}_{AXES[axis].label(level)}_r{repeat}_{identity[:_IDENTITY]}"
-    started = peer.started and datetime.fromtimestamp(peer.started, UTC).isoformat(timespec="milliseconds")
-    return foreign_run(definition, table, digest=identity, started=started or None, stamps=peer.stamps)
 
 
 def write_imported(runs: Iterable[Imported], folder: Path) -> list[Path]:

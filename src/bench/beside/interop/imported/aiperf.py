@@ -27,14 +27,14 @@ def _read(path: Path, content: Any) -> Iterator[PeerRun]:
     sent = [_sent(each) for each in records]
     sent = [each for each in sent if each.status != _CANCELLED]
     models = of.content["input_config"].get("models")
-    models = models.get("items") if isinstance(models, Mapping) else models
-    first = models[0] if isinstance(models, list) and models else models
+    items = models.get("items") if isinstance(models, Mapping) else models
+    first = items[0] if isinstance(items, list) and items else items
     yield PeerRun(
         version=of.get("aiperf_version", str),
         model=str(first.get("name") if isinstance(first, Mapping) else first or "model"),
         started=min(each.start for each in sent),
         endpoint="chat" if of.get("input_config.endpoint.type", str) == "chat" else "completions",
-        stream=of.get("input_config.endpoint", Mapping, need=True).get("streaming", True) is not False,
+        stream=of.part("input_config.endpoint").content.get("streaming", True) is not False,
         load=_load(phases[0], len(sent)),
         sent=sent,
     )

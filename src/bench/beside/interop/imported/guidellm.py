@@ -21,20 +21,17 @@ def _read(_: Path, content: Any) -> Iterator[PeerRun]:
             model=of.get("config.backend.model", str) or "model",
             started=of.get("start_time", need=True),
             endpoint="chat" if "chat" in (of.get("config.backend.request_format", str) or "") else "completions",
-            load=_load(of, of.get("metrics.request_totals.total", int) or 0),
+            load=_load(of.part("config.strategy"), of.get("metrics.request_totals.total", int) or 0),
             sent=sent,
             stamps=False,  # it keeps only the first and the last moment of an answer
         )
 
 
 def _load(of: Part, requests: int) -> Load:
-    def get(key: str, kind: Any = int | float) -> Any:
-        return of.get(f"config.strategy.{key}", kind)
-
-    kind, rate, most = get("type_", str), get("rate"), get("max_concurrency", int)
-    if ramp := get("rampup_duration"):
+    kind, rate, most = of.get("type_", str), of.get("rate"), of.get("max_concurrency", int)
+    if ramp := of.get("rampup_duration"):
         raise no_load("rampup_duration", ramp)
-    streams = {"synchronous": 1, "concurrent": get("streams", int), "throughput": most or requests}.get(kind)
+    streams = {"synchronous": 1, "concurrent": of.get("streams", int), "throughput": most or requests}.get(kind)
     if streams is not None:
         return held(streams, requests)
     if most is not None:
@@ -45,17 +42,14 @@ def _load(of: Part, requests: int) -> Load:
 
 
 def _sent(of: Part, *, failed: bool) -> Sent:
-    def at(name: str) -> float | None:
-        moment: float | None = of.get(f"info.timings.{name}")
-        return moment
-
+    at = of.part("info.timings").get
     return Sent(
-        start=of.get("info.timings.request_start", need=True),
+        start=at("request_start", need=True),
         end=at("request_end") or at("resolve_end"),
         due=at("targeted_start"),
         first=at("first_token_iteration"),
         last=at("last_token_iteration"),
-        pieces=of.get("info.timings.token_iterations", int),
+        pieces=at("token_iterations", int),
         prompt=of.get("prompt_tokens", int),
         output=of.get("output_tokens", int),
         cached=of.get("cached_tokens", int),

@@ -31,7 +31,7 @@ def _read(path: Path, content: Any) -> Iterator[PeerRun]:
         yield PeerRun(
             model=settings.get("server.model_name", str) or "model",
             endpoint="chat" if settings.get("api.type", str) == "chat" else "completions",
-            stream=bool((settings.get("api", Mapping) or {}).get("streaming", True)),
+            stream=bool(settings.part("api").content.get("streaming", True)),
             load=_load(settings, stage, count),
             sent=sent[at : at + count],  # stages follow one another
         )
@@ -56,7 +56,7 @@ def _sent(of: Part) -> Sent:
         code = kind.removeprefix("HTTP Error ")
         said = of.get("error.error_msg", str) or kind
         return Sent(start=start, end=end, failed=said, status=int(code) if code.isdigit() else None)
-    answer = Part(of.get("info.response_metrics", Mapping) or {}, of.where)
+    answer = of.part("info.response_metrics")
     # The tool repeats the moment of an event for each token of it, by its own tokenizer.
     times = [moment for moment, _ in itertools.groupby(answer.values("output_token_times"))]
     return Sent(

@@ -39,6 +39,10 @@ class Part:
                 return None
         return _typed(value, kind, f"{self.where}, {path}")
 
+    def part(self, path: str) -> Part:
+        """An object in it; an empty one where there is none."""
+        return Part(self.get(path, Mapping) or {}, f"{self.where}, {path}")
+
     def values(self, path: str, kind: Any = int | float) -> list[Any]:
         """The values of a list, each of a type; none where there is no list."""
         return [_typed(each, kind, f"{self.where}, {path}[{i}]") for i, each in enumerate(self.get(path, list) or [])]
