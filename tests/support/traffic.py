@@ -29,7 +29,7 @@ def planted(moments, resolution_s=0.0):
     if resolution_s:
         moments = np.floor(moments / resolution_s) * resolution_s
     ones = np.ones(len(moments), dtype=np.int64)
-    return Log("x", len(ones), {}, moments - moments[0], ones, ones, resolution_s or 2e-6)
+    return Log("x", len(ones), {}, moments - moments[0], ones, ones)
 
 
 def gamma(shape, count, seed, gap_s=2.0):

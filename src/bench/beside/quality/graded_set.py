@@ -64,17 +64,19 @@ def read_set(path: Path) -> dict[str, Task]:
     Raises:
         BenchError: it cannot be read, lacks a column, or asks the same twice.
     """
-    sent = PromptFile(source="file", file=str(path)).read()
-    tasks: dict[str, Task] = {}
-    for asked, row in zip(sent, read_rows(str(path), what="graded set"), strict=True):
+    found = []
+    for row in read_rows(str(path), what="graded set"):
         values: list[Any] = [row.values.get(name) for name in _COLUMNS]
         if missing := [name for name, text in zip(_COLUMNS, values, strict=True) if not isinstance(text, str) or not text]:
             raise BenchError(
                 f"{path}: {row.place} has no text under {', '.join(missing)}. Each row needs {', '.join(_COLUMNS)}, as in HumanEval."
             )
-        if str(asked.digest) in tasks:
+        found.append(Task(*values))
+    tasks: dict[str, Task] = {}
+    for asked, task in zip(PromptFile(source="file", file=str(path)).read(), found, strict=True):
+        if (digest := str(asked.digest)) in tasks:
             raise BenchError(
                 f"{path}: {asked.place} repeats an earlier prompt, so their answers cannot be told apart. Remove one."
             )
-        tasks[str(asked.digest)] = Task(*values)
+        tasks[digest] = task
     return tasks

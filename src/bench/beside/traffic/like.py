@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from bench.errors import BenchError
 from bench.study.plan import Plan
 from bench.study.read import load_config
 
-_BURSTS, _MOST_BURST = (1, 8, 16), 64  # requests of each burst, the largest of 16 to 64; convention
+_BURSTS = (1, 8, 64)  # requests of each: `bench fleet` predicts no steps that are far larger than those measured; convention
 
 
 def write_load(log: Log, folder: Path, base: Mapping[str, Any], scale: float, *, template: bool) -> list[Path]:
@@ -42,7 +41,7 @@ def write_load(log: Log, folder: Path, base: Mapping[str, Any], scale: float, *,
         "replay": {"arrival": "trace", "trace": os.fspath(trace), **sent},
         "burst": {"arrival": "burst", "prompt_tokens": prompt, "output_tokens": output, **sent},
     }
-    levels: dict[str, Any] = {"replay": {"time_scale": [scale]}, "burst": {"concurrency": _bursts(log, prompt, scale)}}
+    levels: dict[str, Any] = {"replay": {"time_scale": [scale]}, "burst": {"concurrency": [*_BURSTS]}}
     ladders = [
         {"deployment": deployment, "workload": name, **levels[name]}
         for deployment in base.get("deployments") or {}
@@ -66,14 +65,3 @@ def write_load(log: Log, folder: Path, base: Mapping[str, Any], scale: float, *,
         raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a writable folder.") from None
     Plan.of(load_config(study, source=os.fspath(written[-1])), source=os.fspath(written[-1]))
     return written
-
-
-def _bursts(log: Log, prompt: int, scale: float) -> list[int]:
-    """Requests of bursts, within bounds as many as the log's fullest second has, or as make its longest prompt of median ones.
-
-    A replay has steps of so many tokens, and `bench fleet` predicts none that are far larger than those that were measured.
-    """
-    *fewer, least = _BURSTS
-    within_a_second = np.searchsorted(log.arrival_s, log.arrival_s + 1.0) - np.arange(log.count)
-    longest = log.prompt_tokens.max() / prompt
-    return [*fewer, min(_MOST_BURST, math.ceil(max(least, scale * within_a_second.max(), longest)))]

@@ -40,8 +40,6 @@ _FAILED = re.compile(
     r"error|fail|time[d_ -]?.?out|cancel|abort|reject|refus|exception|denied|unavail|too many|limited|unsuccess|false"
 )
 _NONE = {"", "-", "none", "null", "nan", "n/a", "false", "no", "0", "0.0"}  # what says that there was no failure
-_RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
-_SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Log:
 
     Attributes:
         path: the file. rows: in it, or in the part that is asked for. columns: which is what, by role.
-        arrival_s: since the first (s). prompt_tokens, output_tokens: lengths. resolution_s: that all arrivals are whole multiples of.
+        arrival_s: since the first (s). prompt_tokens, output_tokens: lengths.
         left_out: rows without a moment or a length, or that failed. note: what else a reader has to know; None for nothing.
         users: whose each request is, by a number from 0; None where no column says it.
     """
@@ -71,7 +69,6 @@ class Log:
     arrival_s: Floats
     prompt_tokens: Whole
     output_tokens: Whole
-    resolution_s: float
     left_out: Sequence[LeftOut] = ()
     note: str | None = None
     users: Whole | None = None
@@ -163,9 +160,6 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
         arrival_s=arrival,
         prompt_tokens=prompt[order].astype(np.int64),
         output_tokens=output[order].astype(np.int64),
-        resolution_s=next(
-            (tick for tick in _RESOLUTIONS if np.allclose(arrival, tick * np.round(arrival / tick), 0, _SAME_S)), _SAME_S
-        ),
         left_out=left_out,
         note=f"All rows were counted as answered. Does {' or '.join(signs)} say which failed? --columns status={'+'.join(signs)}."
         if signs and "status" not in columns
