@@ -100,9 +100,11 @@ def main() -> None:
     cases = list(itertools.product(DESIGNS, (0.05, 0.2, 1.0)))
     heads = ("configurations", "noise", "mean R²", "importances given", "first is the planted one", "real effects found", "invented",
              "0 in the idle factor's interval", "largest error (TTFT)")  # fmt: skip
-    print_table(heads, referee.spread(partial(rates_of, draws=options.draws), cases))
-    print()
+    rates = referee.spread(partial(rates_of, draws=options.draws), cases)
     found = referee.spread(partial(coverage, draws=50 * options.draws), (20, 60))
+    referee.keep({"rates": rates, "coverage": found})
+    print_table(heads, rates)
+    print()
     print_table(["configurations", "95 % interval of r holds it, where it is 0.1 or more", "where it is less"], found)
 
 

@@ -72,7 +72,7 @@ class Claim:
 
 
 Check = Callable[[Claim, Curve], str | None]  # what is wrong with a claim of a curve; None where nothing is
-Told = Iterator[tuple[str, Finding | None]]  # a claim's kind, and what is wrong with it
+Told = Iterator[tuple[bool, Finding]]  # whether a claim is wrong, and what of it
 
 
 def number(text: str) -> float:
@@ -289,6 +289,7 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
      _safety),
     ("count", r"(?:All \d+ runs are|None of the \d+ runs is|\d+ of \d+ runs are) (?:in)?valid", _valid),
 )  # fmt: skip
+_UNITS = re.compile(r"in flight|requests?/s|users?|burst|conversations|times|concurrency|rate", re.IGNORECASE)
 _AT = re.compile(rf"(?:\b[Aa]t|burst of|\bin) ({N})(?!\d| ms| s\b| %|\.\d| run)")
 _MISSES = re.compile(
     r"(?:miss(?:es|ed)?|too close to tell:)(?:(?!\. |within|meet).)*$"
@@ -316,10 +317,10 @@ def check(folder: Path) -> Checked:
     shown = list(_shown(study, outputs, texts))
     told = [each for text in texts for each in _of_text(study, text, outputs)]
     told += [*_bold(study, outputs.tables), *_named(study, outputs), *_unsaid(study, outputs), *_ticks(outputs.panels)]
-    told += [("one value", each) for each in contradictions(shown)]
-    claims = Counter(kind for kind, _ in told)
+    told += [(True, each) for each in contradictions(shown)]
+    claims = Counter(claim.kind for _, claim in told)
     claims["one value"] += len(shown)
-    return Checked(list(dict.fromkeys(finding for _, finding in told if finding)), claims)
+    return Checked(list(dict.fromkeys(claim for wrong, claim in told if wrong)), claims)
 
 
 def _of_text(study: Study, text: Text, outputs: Outputs) -> Told:
@@ -336,7 +337,7 @@ def _of_text(study: Study, text: Text, outputs: Outputs) -> Told:
             claim = Claim(found, words, number(loads[-1]) if loads else None, study)
             why = [wrong(claim, curve) for curve in curves]  # of one of several curves it may hold
             said = text.text[max(0, found.start() - 100) : found.end() + 60]
-            yield kind, Finding(kind, text.where, said, f"{_name(curves)}: {why[0]}") if why and all(why) else None
+            yield bool(why) and all(why), Finding(kind, text.where, said, f"{_name(curves)}: {next(iter(why), None)}")
 
 
 def _name(curves: Sequence[Curve]) -> str:
@@ -353,12 +354,7 @@ def _bold(study: Study, tables: Sequence[Table]) -> Told:
                 slo = next((slo for text, slo in curve.slos.items() if text.startswith(head + " ≤")), None)
                 if level and slo and (met := level.meets(slo)) is not None:
                     said = f"{' '.join(cells[:2])}: {head} {cell}"
-                    yield (
-                        "met",
-                        None
-                        if met is marked
-                        else Finding("met", table.where, said, f"is {'' if met else 'not '}within its limit"),
-                    )
+                    yield met is not marked, Finding("met", table.where, said, f"is {'' if met else 'not '}within its limit")
 
 
 def _named(study: Study, outputs: Outputs) -> Told:
@@ -367,13 +363,13 @@ def _named(study: Study, outputs: Outputs) -> Told:
         found = re.search(rf"[Ss]ustains (?:about )?{N} requests/s|misses at {N}|KV cache is full at {N}", text.text)
         if found and len(study.curves) > 1:
             every = len(study.curves_at(text.text, found.start(), text.context)) == len(study.curves)
-            yield "named", Finding("named", text.where, text.text[:200], "no curve is named") if every else None
+            yield every, Finding("named", text.where, text.text[:200], "no curve is named")
         if not text.where.startswith("figure") and re.search(rf"\b(?:[Aa]t|up to|C_max[^.;]* is) {N}(?![\d.]| %)", text.text):
-            unit = re.search(
-                r"in flight|requests?/s|users?|burst|conversations|times|concurrency|rate", text.text, re.IGNORECASE
-            )
             bare = re.search(rf"\b(?:[Aa]t|[Uu]p to) {N}(?:,? (?:it|meets?|keeps?)\b|[;:]|\.?$)", text.text)
-            yield "unit", None if unit and not bare else Finding("unit", text.where, text.text[:200], "the load has no unit")
+            yield (
+                bool(bare or not _UNITS.search(text.text)),
+                Finding("unit", text.where, text.text[:200], "the load has no unit"),
+            )
 
 
 def _unsaid(study: Study, outputs: Outputs) -> Told:
@@ -386,12 +382,10 @@ def _unsaid(study: Study, outputs: Outputs) -> Told:
             levels = [level for level in curve.levels.values() if level.steady or level.runs[0]["arrival"] == "burst"]
             beyond = [level.beyond(slo) or 0 for level in levels]
             if levels and min(beyond) > 2 * (1 - slo[1]):
-                said = any(
-                    label.partition(" ≤")[0] in text and re.search(r"miss|exceed|over the limit|too slow", text)
-                    for text in mine
-                )
-                why = f"nothing says that it misses {label}", "every load that can be judged does"
-                yield "missed", None if said else Finding("missed", "page", f"{_name([curve])}: {why[0]}", why[1])
+                those = [text for text in mine if label.partition(" ≤")[0] in text]
+                unsaid = not any(re.search(r"miss|exceed|over the limit|too slow", text) for text in those)
+                said = f"{_name([curve])}: nothing says that it misses {label}"
+                yield unsaid, Finding("missed", "page", said, "every load that can be judged does")
 
 
 def _ticks(panels: Sequence[Panel]) -> Told:
@@ -407,10 +401,8 @@ def _ticks(panels: Sequence[Panel]) -> Told:
             ticks = [step * i for i in range(math.ceil(loads[0] / step - 1e-9), math.floor(loads[-1] / step + 1e-9) + 1)]
         near = _NEAR * (scale(loads[-1]) - scale(loads[0]))
         marked = sum(any(tick > 0 and abs(scale(tick) - scale(load)) <= near for tick in ticks) for load in loads)
-        said, truth = (
-            f"{what} {', '.join(f'{each:g}' for each in numbers)}" for what, numbers in (("ticks at", ticks), ("loads", loads))
-        )
-        yield "ticks", None if marked > 1 else Finding("ticks", panel.where, said, truth)
+        said, truth = (", ".join(f"{each:g}" for each in numbers) for numbers in (ticks, loads))
+        yield marked <= 1, Finding("ticks", panel.where, f"ticks at {said}", f"loads {truth}")
 
 
 # One quantity has one value

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import vl_convert
+from tests.support.planted import searched
 
 from bench.cli import main
 from bench.findings.analysis import Analysis, write_analysis
@@ -294,9 +295,8 @@ def _trace(drawn: _Drawn, path: Path, random: np.random.Generator) -> Path:
 def _searches(runs: pl.DataFrame, slos: list[str]) -> Iterator[tuple[str, SearchRecord]]:
     """What a search would have found."""
     if runs["valid"].any():
-        yield "alpha", SearchRecord(name="chat_auto", workload="chat", digest="d", axis="concurrency",
-                                    slos=tuple(str(parse_slo(text)) for text in slos), precision=0.2, why="found", seconds=60,
-                                    runs=(), limit=8.0, low=7, high=10)  # fmt: skip
+        said = tuple(str(parse_slo(text)) for text in slos)
+        yield "alpha", searched(name="chat_auto", workload="chat", slos=said, limit=8.0, low=7, high=10)
 
 
 def _reliefs(drawn: _Drawn, random: np.random.Generator) -> Iterator[CurveRelief]:

@@ -63,6 +63,7 @@ def main() -> None:
     results = dict(zip(FAULTS, referee.spread(misses, [(number, planted) for number in range(len(FAULTS))]), strict=True))
     lines = [[fault, FAULTS[fault][0], planted, missed, f"{missed / planted:.1%}", blamed]
              for fault, (missed, blamed) in results.items() if missed or blamed]  # fmt: skip
+    referee.keep({"sound": dict(zip(SOUND, alarms, strict=True)), "planted": results})
     always = len(FAULTS) - len(lines)
     lines.append([f"{always} kinds of {len(FAULTS)}", "", always * planted, 0, "0.0%", 0])
     print_table(["planted", "part", "n", "missed", "share", "other parts blamed"], lines, texts=2)
