@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError, meant, shown
@@ -148,25 +149,17 @@ def _faults(error: ValidationError) -> list[ErrorDetails]:
 
 def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     """One fault of a `root` as `key is value: what is wrong. What the key means.`"""
-    location, value = error["loc"], error["input"]
-    shown_location = [p for i, p in enumerate(location) if p != "[key]" and not _is_tag(location, i)]
-    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in shown_location).lstrip(".")
-    key = key if key.isprintable() else shown(key)
-    parent = _model_at(location[:-1], root)
-    fields = parent.model_fields if parent else {}
+    value = error["input"]
+    key, beside, field = _place(error["loc"], root)
     if error["type"] == "extra_forbidden":
-        close = meant(str(location[-1]), fields)
-        hint = f"Did you mean {close}?" if close else f"Known here: {', '.join(fields)}."
+        close = meant(str(error["loc"][-1]), beside)
+        hint = f"Did you mean {close}?" if close else f"Known here: {', '.join(beside)}."
         return f"{key} is not a key. {hint}"
-    field = (fields.get(str(location[-1])) or _field_of_item(location, root)) if location else None
     meaning = f" {field.description}" if field and field.description else ""
     if error["type"] == "missing":
         return f"{key} is missing.{meaning}"
     message = _wrong(error)
-    if isinstance(value, dict) and error["type"] in (
-        "value_error",
-        "union_tag_invalid",
-    ):  # a rule between several keys: the message names them
+    if isinstance(value, dict) and error["type"] in ("value_error", "union_tag_invalid"):  # a rule between keys, which it names
         return f"{key}: {message}." if key else f"{message}."
     if message.startswith(shown(value)):  # it quotes the value, and says what one looks like
         return f"{key}: {message}."
@@ -198,30 +191,24 @@ def _wrong(error: ErrorDetails) -> str:
     return message
 
 
-def _is_tag(location: Sequence[int | str], place: int) -> bool:
-    """Whether a part of a place names the source of prompts, which pydantic puts ahead of its keys."""
-    return place > 0 and location[place - 1] == "prompts" and location[place] in SOURCES and place < len(location) - 1
-
-
-def _field_of_item(location: tuple[int | str, ...], root: type[BaseModel]) -> Any:
-    """The field of a list or mapping whose item is at `location`."""
-    parent = _model_at(location[:-2], root)
-    return parent.model_fields.get(str(location[-2])) if parent and len(location) > 1 else None
-
-
-def _model_at(location: Sequence[int | str], root: type[BaseModel]) -> type[BaseModel] | None:
-    """The model class whose keys stand at `location` of a `root`, if there is one."""
+def _place(location: Sequence[int | str], root: type[BaseModel]) -> tuple[str, Mapping[str, FieldInfo], FieldInfo | None]:
+    """The key at a place in a `root`, the fields beside it, and its own field; of an item, that of its list or mapping."""
     annotation: Any = root
-    for part in location:
-        if isinstance(annotation, type) and issubclass(annotation, Source) and part in SOURCES:
-            annotation = SOURCES[str(part)]
-        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            field = annotation.model_fields.get(str(part))
-            annotation = field.annotation if field else None
-        else:
-            annotation = (typing.get_args(annotation) or (None,))[-1]
+    key, beside, field = "", dict[str, FieldInfo](), None
+    for place, part in enumerate(location, 1):
+        if part == "[key]":
+            continue
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+        if model and issubclass(model, Source) and part in SOURCES and place < len(location):
+            annotation = SOURCES[str(part)]  # whose name pydantic puts ahead of its keys
+            continue
+        key += f"[{part}]" if isinstance(part, int) else f".{part}"
+        beside = model.model_fields if model else {}
+        field = beside.get(str(part)) if model else field
+        annotation = (field.annotation if field else None) if model else (typing.get_args(annotation) or (None,))[-1]
         if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-            annotation = next(a for a in typing.get_args(annotation) if a is not type(None))
+            annotation = next(each for each in typing.get_args(annotation) if each is not type(None))
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = typing.get_args(annotation)[0]
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    key = key.lstrip(".")
+    return key if key.isprintable() else shown(key), beside, field
