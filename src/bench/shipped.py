@@ -69,9 +69,10 @@ def commit_of(folder: Path | None = None) -> str | None:
     return f"{commit}, with changes that are not committed" if changed else commit
 
 
-def labelled(commit: str) -> str:
-    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`."""
-    return commit if commit.startswith(_SOURCES) else f"commit {commit}"
+def labelled(commit: str, length: int | None = None) -> str:
+    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`. Args: length: of the digest that is shown."""
+    digest = commit.removeprefix(_SOURCES)
+    return (_SOURCES if digest != commit else "commit ") + digest[:length]
 
 
 def _digest(folder: Path) -> str:

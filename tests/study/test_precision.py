@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from bench.study.plan import Plan
-from bench.study.precision import auto_lines, requests_for, thin_levels, with_requests
+from bench.study.precision import auto_lines, enough_requests, requests_for, thin_levels, with_requests
 from bench.study.read import load_config
 from bench.study.slo import parse_slo
 from bench.workloads.workload import Workload
@@ -16,9 +16,12 @@ def test_requests_of_a_percentile_are_those_of_its_interval():
     for slo, requests in (("ttft_p50=1s", 6), ("ttft_p90=1s", 36), ("ttft_p95=1s", 72), ("ttft_p99=1s", 368)):
         share = parse_slo(slo).share
         assert share**requests <= 0.025 < share ** (requests - 1), slo
-        assert requests_for([parse_slo(slo)]) == requests, slo
-    assert requests_for([P90, P99]) == requests_for([P99, P90]) == 368  # the strictest decides
-    assert requests_for([]) is None
+        assert requests_for(parse_slo(slo)) == requests, slo
+
+
+def test_the_strictest_percentile_decides():
+    assert enough_requests(workload(), [P90, P99]) == enough_requests(workload(), [P99]) > enough_requests(workload(), [P90])
+    assert enough_requests(workload(), []) == 0
 
 
 def test_what_auto_comes_to_is_said_before_anything_is_measured(content):

@@ -55,14 +55,9 @@ def redacted(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: REDACTED if is_secret(name, value) else value for name, value in environment.items()}
 
 
-def redacted_text(text: bytes, *environments: Mapping[str, str]) -> bytes:
-    """A log, with `<secret>` in place of each secret of `environments`, for a server that prints what it was given."""
-    return hidden(text, secrets_in(*environments))
-
-
-def without_secrets(text: bytes) -> bytes:
-    """What a server sent, with `<secret>` in place of each secret exported here: some proxies repeat a request's head in an error."""
-    return redacted_text(text, os.environ)
+def without_secrets(text: bytes, *environments: Mapping[str, str]) -> bytes:
+    """What a server sent or printed, with `<secret>` in place of each secret of `environments`, by default of what is exported here."""
+    return hidden(text, secrets_in(*(environments or (os.environ,))))
 
 
 def secrets_in(*environments: Mapping[str, str]) -> list[bytes]:

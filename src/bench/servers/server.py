@@ -19,7 +19,7 @@ import requests
 from bench.errors import BenchError
 from bench.headers import UNAUTHORIZED
 from bench.http import api_root, get, get_models
-from bench.runs.environment import for_a_server, redacted_command, redacted_text, service_variables
+from bench.runs.environment import for_a_server, redacted_command, service_variables, without_secrets
 from bench.runs.launch import Launch
 from bench.servers import guard
 from bench.servers.engines import managed
@@ -192,7 +192,7 @@ class Server:
 
     def last_words(self) -> str:
         """The end of its log, for an error message."""
-        content = redacted_text(self._log.read_bytes(), os.environ, self.environment) if self._log.exists() else b""
+        content = without_secrets(self._log.read_bytes(), os.environ, self.environment) if self._log.exists() else b""
         lines = content.decode(errors="replace").splitlines()
         started = max((i for i, line in enumerate(lines) if line.startswith("--- ")), default=0)
         # argparse, and so vLLM, ends pages of usage with the one line that counts: `…: error: unrecognized arguments: --flag`.
@@ -219,7 +219,7 @@ class Server:
         if held.returncode < 0:  # killed: it may not have ended all that it held
             end_left(self._log)
         content = self._log.read_bytes()
-        if (clean := redacted_text(content, os.environ, self.environment)) != content:
+        if (clean := without_secrets(content, os.environ, self.environment)) != content:
             self._log.write_bytes(clean)
 
 

@@ -24,15 +24,13 @@ _TURNOVERS = 5
 _UNSURE = 100  # requests where there is no SLO; convention
 
 
-def requests_for(slos: Sequence[Slo]) -> int | None:
-    """The fewest requests that can show, at 95 % confidence, that the strictest percentile is met; None without SLOs.
+def requests_for(slo: Slo) -> int:
+    """The fewest requests that can show, at 95 % confidence, that a percentile is met.
 
     n with shareⁿ ≤ 2.5 %, the upper end of Clopper and Pearson's interval where no request misses its limit: 6 for a P50, 36 for a P90,
     72 for a P95, 368 for a P99. A level near the limit needs several times as many.
     """
-    if not slos:
-        return None
-    return max(math.ceil(math.log(TAIL) / math.log(slo.share)) for slo in slos)
+    return math.ceil(math.log(TAIL) / math.log(slo.share))
 
 
 def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence[Slo]) -> Workload:
@@ -44,14 +42,11 @@ def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence
     return workload.model_copy(update={"num_requests": max(each, held)})
 
 
-def _needed(workload: Workload, slos: Sequence[Slo]) -> float | None:
-    """As `requests_for`; a class with limits of its own needs as many requests as all would."""
-    needed = [(requests_for([slo]) or 0) / _share(workload, slo) for slo in applying(slos, workload.classes)]
-    return max(needed, default=None)
-
-
-def _share(workload: Workload, slo: Slo) -> float:
-    return 1.0 if slo.request_class is None else workload.classes[slo.request_class].share
+def _needed(workload: Workload, slos: Sequence[Slo]) -> float:
+    """As `requests_for` of the strictest; a class with limits of its own needs as many requests as all would. 0 without SLOs."""
+    shares = {name: each.share for name, each in workload.classes.items()}
+    needed = (requests_for(slo) / shares.get(slo.request_class or "", 1.0) for slo in applying(slos, workload.classes))
+    return max(needed, default=0)
 
 
 def auto_lines(plan: Plan) -> list[str]:
@@ -124,7 +119,7 @@ def _clustered(workload: Workload) -> float:
 
 def enough_requests(workload: Workload, slos: Sequence[Slo]) -> int:
     """The fewest requests of a level over all repeats that `thin_levels` does not complain about; 0 where no SLO applies."""
-    return math.ceil((_needed(workload, slos) or 0) * _clustered(workload) / _WINDOW)
+    return math.ceil(_needed(workload, slos) * _clustered(workload) / _WINDOW)
 
 
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:

@@ -55,14 +55,6 @@ class RunSpec:
         return f"{self.workload_name}_{load_label(load)}_{level}_r{self.repeat}_{self.digest[:8]}"
 
     @property
-    def _load(self) -> dict[str, Any]:
-        return self.workload.model_dump(mode="json", exclude_defaults=True)
-
-    @property
-    def _files(self) -> dict[str, Any]:
-        return {"files": dict(self.files)} if self.files else {}
-
-    @property
     def _packages(self) -> dict[str, Any]:
         """The packages of others that write or send the requests: another version may send something else."""
         sent = [("endpoint", self.workload.endpoint), ("prompts", self.workload.prompts.source)]
@@ -96,8 +88,8 @@ class RunSpec:
             "deployment": self.deployment.name,
             "workload": self.workload_name,
             **({"family": self.family} if self.family != self.workload_name else {}),
-            **self._load,
-            **self._files,
+            **self.workload.model_dump(mode="json", exclude_defaults=True),
+            **({"files": dict(self.files)} if self.files else {}),
             **self._packages,
             "axis": self.workload.axis,
             "level": self.level,

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from bench.errors import BenchError, count_text, is_are, shown
-from bench.runs.environment import redacted, redacted_text
+from bench.runs.environment import redacted, without_secrets
 from bench.runs.files import files_of, read_object, record_digest, typed, whole
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
@@ -125,7 +125,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         sums = {STUDY: _add(tar, STUDY, yaml.safe_dump(narrowed, sort_keys=False, allow_unicode=True).encode())}
         for name, file in files.items():
             content_of = file.read_bytes()
-            sums[name] = _add(tar, name, redacted_text(content_of, os.environ, *own) if file.suffix == ".log" else content_of)
+            sums[name] = _add(tar, name, without_secrets(content_of, os.environ, *own) if file.suffix == ".log" else content_of)
         index = PackIndex(
             title=plan.config.study.title,
             packed=packed,

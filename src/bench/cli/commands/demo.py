@@ -99,7 +99,8 @@ def _measured(study: dict[str, Any]) -> list[str]:
     file.write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
     remember_study(file)
     plan, store = Plan.of(load_config(study, source=str(file))), Store(owner=_NAME)
-    spec, engine, launch = plan.deployments[_NAME], Path(Paths.ENGINE.format(engine="planted")), _launch()
+    spec, engine = plan.deployments[_NAME], Path(Paths.ENGINE.format(engine="planted"))
+    launch = Path(Paths.LAUNCH.format(deployment=_NAME))
     prepare_engine("planted", spec.engine, engine, say)
     launch.parent.mkdir(parents=True)
     write_launch(spec, plan.longest_request(_NAME), engine=engine, checkpoint=None, launch=launch)
@@ -108,16 +109,10 @@ def _measured(study: dict[str, Any]) -> list[str]:
     records = read(SessionIndex, Paths.session(_NAME)).runs
     parsed = Path(Paths.PARSED.format(deployment=_NAME, session=1))
     parse_session(store.root / _NAME, records, parsed, code="", say=say)
-    return _drawn(plan)
+    return _drawn(plan, launch)
 
 
-def _launch() -> Path:
-    from bench.runs.paths import Paths
-
-    return Path(Paths.LAUNCH.format(deployment=_NAME))
-
-
-def _drawn(plan: Plan) -> list[str]:
+def _drawn(plan: Plan, launch: Path) -> list[str]:
     from bench.findings.analysis import FINDINGS, TABLES, Analysis, write_analysis
     from bench.findings.registry import draw_figure
     from bench.findings.report import closing_lines, write_report
@@ -132,7 +127,7 @@ def _drawn(plan: Plan) -> list[str]:
     summary, timeseries, analysis = Path(Paths.SUMMARY), Path(Paths.TIMESERIES), Path(Paths.ANALYSIS)
     aggregate(
         [Path(Paths.RUN_SUMMARY.format(deployment=_NAME, run=run.name)) for run in plan.runs],
-        launches=[_launch()],
+        launches=[launch],
         facts=[Paths.facts(_NAME)],
         thresholds=plan.config.thresholds,
         slos=plan.config.decision.slos,

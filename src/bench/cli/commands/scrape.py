@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 from bench.cli.entry import command
-from bench.cli.options import Headers, Json, OutputDir, option, positive
-from bench.cli.output import print_json
+from bench.cli.options import Headers, Json, OutputDir, headers_of, option, positive, refuse_missing_gpus
+from bench.cli.output import note, print_json
 from bench.errors import BenchError, writing_to
 
 
@@ -36,7 +36,6 @@ def scrape(
     """On an absolute schedule, with the raw text and the time of sending and receiving each, in DIR/telemetry.jsonl.gz. Ends after
     --duration, on Ctrl-C or on SIGTERM. A --header goes to the server of the first --url alone: its scheme, host and port.
     """
-    from bench.cli.options import headers_of, refuse_missing_gpus
     from bench.headers import same_server
     from bench.measure.scraper import scrape
     from bench.servers.gpu_metrics import is_nvml
@@ -47,7 +46,7 @@ def scrape(
     headers = {each: given for each in addresses if same_server(each, addresses[0])}  # a key is no other server's business
     for each in dict.fromkeys(addresses):
         if fault := _fault(each, headers.get(each, {})):
-            print(f"warning: {each} gives no Prometheus exposition: {fault}", file=sys.stderr)
+            note(f"warning: {each} gives no Prometheus exposition: {fault}")
     output_dir.mkdir(parents=True, exist_ok=True)
     output = output_dir / "telemetry.jsonl.gz"
     ended = threading.Event()
@@ -58,10 +57,7 @@ def scrape(
         timer = threading.Timer(duration, ended.set)
         timer.daemon = True
         timer.start()
-
-    def ready() -> None:
-        print(f"scraping every {interval:g} s into {output}", file=sys.stderr)
-
+    ready = partial(note, f"scraping every {interval:g} s into {output}")
     with writing_to(output):
         kept = scrape(url, interval, output, ended=ended, ready=ready, headers=headers)
     if not kept:
@@ -87,11 +83,7 @@ def _fault(url: str, headers: Mapping[str, str]) -> str | None:
         if target := leads_away(answer):
             return f"it answers {answer.status_code} and leads to another server, {shown(without_user(target), 200)}"
         return None if reference_samples(answer.text) else "there is no sample in it"
-    except requests.HTTPError as error:
+    except (requests.HTTPError, ExpositionError) as error:
         return str(error)
-    except requests.exceptions.SSLError as error:
-        return problem(error)
-    except requests.RequestException:
-        return None
-    except ExpositionError as error:
-        return str(error)
+    except requests.RequestException as error:
+        return problem(error) if isinstance(error, requests.exceptions.SSLError) else None

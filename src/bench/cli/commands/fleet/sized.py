@@ -36,27 +36,23 @@ def from_numbers(asked: Fleet, slos: Sequence[Slo]) -> None:
 def from_results(asked: Fleet, slos: Sequence[Slo]) -> None:
     """Size it by the operating point of one measured curve."""
     found = Results.open(asked.results or "results")
-    runs, deployment = found.runs, found.deployment
     if asked.workload is not None:
-        if asked.workload not in runs["workload"]:
-            known = ", ".join(runs["workload"].unique(maintain_order=True))
+        if asked.workload not in found.runs["workload"]:
+            known = ", ".join(found.runs["workload"].unique(maintain_order=True))
             raise BenchError(f"--workload {asked.workload}: neither a file nor a workload of the results, which have {known}.")
-        runs = runs.filter(runs["workload"] == asked.workload)
-        found = replace(found, runs=runs)
-    mine = runs if deployment is None else runs.filter(runs["deployment"] == deployment)
-    classes = dict.fromkeys(name for text in mine["classes"].unique(maintain_order=True) for name in class_names(text))
+        found = replace(found, runs=found.runs.filter(found.runs["workload"] == asked.workload))
+    classes = dict.fromkeys(name for text in found.own["classes"].unique(maintain_order=True) for name in class_names(text))
     refuse_strange_classes(slos, list(classes), "these runs do")  # without its limit a rate's curve would be sized by none
-    points = found.capacity(
-        asked.slo or [], 0.01 if asked.further.failed_share is None else asked.further.failed_share
-    )  # of all, whose repeats tell of noise
-    points = points if deployment is None else points.filter(points["deployment"] == deployment)
+    failed = 0.01 if asked.further.failed_share is None else asked.further.failed_share
+    points = found.capacity(asked.slo or [], failed)  # of all, whose repeats tell of noise
+    points = points.filter(points["deployment"].is_in(found.own["deployment"].unique()))
     if points.height != 1:
         curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))
         raise BenchError(
             f"one curve is sized at a time; name it as RESULTS:DEPLOYMENT and with --workload. There are: {curves or 'none'}."
         )
     row = points.row(0, named=True)
-    run = runs.filter(runs["deployment"] == row["deployment"]).row(0, named=True)
+    run = found.runs.filter(found.runs["deployment"] == row["deployment"]).row(0, named=True)
     point, curve = OperatingPoint.of(row, run), f"{row['deployment']} with {row['workload']}"
     if point is None and row["basis"] == "burst" and row["c_max"] is not None:
         raise BenchError(
