@@ -69,9 +69,12 @@ class Traffic:
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
         log = read_log(self.log, given=_given(self.columns), begin=self.begin, end=self.end)
         found: dict[str, Any] = {
-            **{"requests": log.count, "span_s": log.span_s, "rate": log.rate},
+            "requests": log.count,
+            "span_s": log.span_s,
+            "rate": log.rate,
             "windows": [asdict(each) for each in windows(log)],
-            **{"prompts": percentiles(log.prompt_tokens), "outputs": percentiles(log.output_tokens)},
+            "prompts": percentiles(log.prompt_tokens),
+            "outputs": percentiles(log.output_tokens),
         }
         written = write_load(log, self.output, base, self.scale, template=not self.configfile) if self.output else []
         if self.json:

@@ -32,9 +32,8 @@ def write_load(log: Log, folder: Path, base: Mapping[str, Any], scale: float, *,
     Raises:
         BenchError: the folder cannot be written, or the servers cannot take the load.
     """
-    sent = {
-        key: value for each in [*(base.get("workloads") or {}).values()][:1] for key, value in each.items() if key == "endpoint"
-    }
+    first: Mapping[str, Any] = next(iter((base.get("workloads") or {}).values()), {})
+    sent = {"endpoint": first["endpoint"]} if "endpoint" in first else {}
     prompt, output = (max(1, round(float(np.median(lengths)))) for lengths in (log.prompt_tokens, log.output_tokens))
     trace, note = folder / "trace.csv", f"Made by `bench traffic {log.path}`."
     workloads: dict[str, Any] = {

@@ -62,7 +62,10 @@ def benchmark_report(figures: Mapping[str, Any]) -> dict[str, Any]:
         "duration": None if row["duration_s"] is None else f"PT{row['duration_s']:.6f}S",
         "description": _DESCRIPTION,
         "version": __version__,
-        **{"prompt": prompt, "read": read, "made": made, "both": None if read is None or made is None else read + made},
+        "prompt": prompt,
+        "read": read,
+        "made": made,
+        "both": None if read is None or made is None else read + made,
     }
     text = render("bench.beside.interop.export", "benchmark-report.j2", **numbers)
     report: dict[str, Any] = _known(yaml.safe_load(text))

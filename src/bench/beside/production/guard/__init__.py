@@ -53,13 +53,11 @@ def _panels(measured: Measured, there: Collection[str]) -> Iterator[_Panel]:
     near = [(low, "orange")] if low is not None and low < c_max else []
     limits: _Lines = [*near, (max(c_max, low or 0.0), "red")] if measured.found else []
     by = {axis: limits if measured.axis == axis else [] for axis in LOADS}
+    run_and_wait = [(RUNS, "{{instance}} run"), (WAITS, "{{instance}} wait")]
     panels: list[_Panel] = [
         ("Requests in flight, by server", "short", [(LOADS[CONCURRENCY], "{{instance}}")], by[CONCURRENCY]),
         ("Requests that come, by server", "reqps", [(LOADS[RATE], "{{instance}}")], by[RATE]),
-        (
-            *("Requests that run and wait", "short", [(RUNS, "{{instance}} run"), (WAITS, "{{instance}} wait")]),
-            [(measured.waiting, "orange")],
-        ),
+        ("Requests that run and wait", "short", run_and_wait, [(measured.waiting, "orange")]),
         ("KV-cache usage", "percentunit", [(USAGE, "{{instance}}")], [(measured.kv_usage, "orange")]),
     ]
     for metric in measured.histograms:

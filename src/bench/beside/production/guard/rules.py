@@ -126,31 +126,26 @@ def _on_load(measured: Measured, there: Collection[str]) -> Iterator[_Rule | str
 
 def _on_runs(measured: Measured, there: Collection[str]) -> Iterator[_Rule | str]:
     """Where the queue, KV usage, preemptions or prefix-cache hits are not as in any sustained run."""
-    text, waiting, rate = measured.sustained_text, measured.waiting, measured.hit_rate
+    text, most, rate = measured.sustained_text, measured.waiting or 0.0, measured.hit_rate or 0.0
     usage = 1.0 if measured.kv_usage is None else math.ceil(round(100 * measured.kv_usage, 6)) / 100
-    least = _HITS_KEPT * (rate or 0.0)
-    wait = f"At most {waiting:g} waited at once in the steady windows of {text}." if waiting is not None else ""
-    for name, series, known, beyond, stands, summary, shown in (
-        ("Queue", WAITS, waiting is not None, f"> {waiting or 0:g}", "5m", f"{_HERE} requests wait, and have for 5m", wait),
-        (
-            *("KvUsage", USAGE, usage < 1, f"> {usage:g}", "5m"),
-            f"{{{{ $labels.instance }}}}: {_SHARE} of the KV cache is in use, and has been for 5m",
-            f"At most {shown_share(usage)} was in use in the steady windows of {text}.",
-        ),
-        (
-            *("Preemptions", PREEMPTIONS, measured.preemptions == 0, "> 0", "2m"),
-            *(f"{_HERE} preemptions/s", f"There was none in {text}."),
-        ),
-        (
-            *("PrefixHits", HITS, bool(rate), f"< {least:.3g}", "15m"),
-            f"{_JOB}: {_SHARE} of prompt tokens come from the prefix cache",
-            f"At least {shown_share(rate or 0.0)} did in {text}; the alert is at {shown_share(least)}.",
-        ),
-    ):
+
+    def alert(name: str, series: str, beyond: str, stands: str, summary: str, shown: str, *, known: bool) -> _Rule | str:
         if known and series in there:
-            yield _alert(measured, name, f"{series}{{{job(measured)}}} {beyond}", stands, "warning", summary, shown)
-        else:
-            yield f"No alert Saturate{name}: the sustained runs do not show what it watches, or had all that it warns of."
+            return _alert(measured, name, f"{series}{{{job(measured)}}} {beyond}", stands, "warning", summary, shown)
+        return f"No alert Saturate{name}: the sustained runs do not show what it watches, or had all that it warns of."
+
+    shown = f"At most {most:g} waited at once in the steady windows of {text}."
+    said = f"{_HERE} requests wait, and have for 5m"
+    yield alert("Queue", WAITS, f"> {most:g}", "5m", said, shown, known=measured.waiting is not None)
+    shown = f"At most {shown_share(usage)} was in use in the steady windows of {text}."
+    said = f"{{{{ $labels.instance }}}}: {_SHARE} of the KV cache is in use, and has been for 5m"
+    yield alert("KvUsage", USAGE, f"> {usage:g}", "5m", said, shown, known=usage < 1)
+    shown = f"There was none in {text}."
+    yield alert("Preemptions", PREEMPTIONS, "> 0", "2m", f"{_HERE} preemptions/s", shown, known=measured.preemptions == 0)
+    least = _HITS_KEPT * rate
+    shown = f"At least {shown_share(rate)} did in {text}; the alert is at {shown_share(least)}."
+    said = f"{_JOB}: {_SHARE} of prompt tokens come from the prefix cache"
+    yield alert("PrefixHits", HITS, f"< {least:.3g}", "15m", said, shown, known=rate > 0)
 
 
 def _on_slos(measured: Measured) -> Iterator[_Rule | str]:
