@@ -206,8 +206,7 @@ def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store
     if strange:
         raise BenchError(
             f"{file}: deployment {spec.name} was measured differently here ({strange[0]}), and measurements are never mixed. "
-            "Unpack it "
-            "in another clone; or, if one machine made both, pack all of its runs there."
+            "Unpack it in another clone; or, if one machine made both, pack all of its runs there."
         )
 
 

@@ -115,8 +115,7 @@ def sandbox() -> Iterator[Sandbox]:
             if verdict != expected:
                 raise BenchError(
                     f"the sandbox says {verdict} for a program that should be {expected} ({body.splitlines()[-1]}), so "
-                    "nothing is "
-                    "graded. Try it on another machine, or in a container as a user other than root."
+                    "nothing is graded. Try it on another machine, or in a container as a user other than root."
                 )
         yield found
 

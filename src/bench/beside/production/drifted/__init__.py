@@ -43,9 +43,7 @@ WIDE = "the interval is too wide to say"
 # about as much as lengths; a twentieth of all prefill; the precision of a limit that `bench find` asks for, and five standard
 # deviations between starts
 _MATTERS = {"tokens": 0.10, "": 0.10, "0–1": 0.05, "s": 0.20}
-_OUTSIDE = (
-    0.10  # by how much production may be outside the measured loads; convention: a closed loop's mean lies below what it holds
-)
+_OUTSIDE = 0.10  # how far outside the measured loads production may be; convention: a closed loop's mean is below what it holds
 _BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
 VERSION = "engine and version"
