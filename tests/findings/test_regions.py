@@ -35,7 +35,7 @@ def exact(throughput, *, axis="concurrency", repeats=2, wobble=0.01, **more):
 
 
 def told(frame):
-    return regions(frame).row(0, named=True)
+    return next(iter(regions(frame).values()))
 
 
 saturation_text, equilibrium_text = (partial(turning_point, name=name) for name in ("saturation", "equilibrium"))
@@ -154,7 +154,7 @@ def test_which_runs_make_a_curve():
     beyond = good.with_columns(level=pl.lit(99.0))
     nothing = [beyond.with_columns(**{THROUGHPUT: pl.lit(each, dtype=pl.Float64)}) for each in (None, 0.0)]
     for left_out in (invalid, *nothing):
-        assert regions(pl.concat([good, left_out])).equals(regions(good)), left_out
+        assert regions(pl.concat([good, left_out])) == regions(good), left_out
     uncounted = good.with_columns(throughput_tokens_per_s=pl.lit(None, pl.Float64))
     assert saturation_text(told(uncounted)) == "the server does not count tokens"
     assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("no level with a valid run")
@@ -165,7 +165,7 @@ def test_which_runs_make_a_curve():
     # Curves stand in the order of the runs.
     one = exact({1: 10, 2: 20, 4: 40, 8: 60})
     names = [f"w{7 * i % 10}" for i in range(10)]
-    assert regions(pl.concat([one.with_columns(workload=pl.lit(name)) for name in names]))["workload"].to_list() == names
+    assert [name for _, name in regions(pl.concat([one.with_columns(workload=pl.lit(name)) for name in names]))] == names
 
 
 def test_where_no_point_is_found_it_is_said_why():
@@ -208,11 +208,11 @@ def test_where_the_noise_comes_from():
     # A curve without repeats takes the noise of the workload's others.
     repeated = runs("flat from 20", noise=0.03)
     single = runs("three lines, peak at 48", repeats=1, noise=0.03)
-    both = {row["deployment"]: row for row in regions(pl.concat([repeated, single])).to_dicts()}
+    both = {name: row for (name, _), row in regions(pl.concat([repeated, single])).items()}
     lent = both["three lines, peak at 48"]
     assert (lent["noise_of"], lent["noise"]) == ("others", both["flat from 20"]["noise"])
     assert lent["saturation_kind"] == "peak"
-    apart = regions(pl.concat([repeated.with_columns(workload=pl.lit("v")), single])).row(1, named=True)
+    _, apart = regions(pl.concat([repeated.with_columns(workload=pl.lit("v")), single])).values()
     assert apart["noise_of"] == "neighbours"
     assert told(single) == apart
     # Noise from neighbours is that of the runs and passes over a turn.

@@ -135,7 +135,10 @@ def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_p
 
 
 def test_both_points_stand_on_their_curve_with_their_interval(summary):
-    spec = spec_of("throughput", planted(summary, PEAK))
+    study = planted(summary, PEAK)
+    spec, title = spec_of("throughput", study), load_figure("throughput").finding
+    assert title(study) == "Throughput stops growing at 12 requests in flight"
+    assert title(results_of("as it should be")) == "Throughput reaches 160 output tokens/s on a and 160 on b"
     found = {(row["point"], row["low"], row["high"]): row for row in drawn_rows(spec, "point")}
     assert set(found) == {("A|B", 4, 8), ("B|C", 8, 16)}
     left, top = found["A|B", 4, 8], found["B|C", 8, 16]

@@ -26,7 +26,6 @@ from bench.report.theme import (
     nothing_to_show,
     with_curve,
 )
-from bench.runs.columns import schema_of
 from bench.runs.sentences import between_text, filled, numbers_text, sure_text
 from bench.statistics.levels import FLAT, PROPORTIONAL, Floats, Levels
 from bench.statistics.textbook import isotonic
@@ -35,12 +34,6 @@ FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, e
 Name = Literal["equilibrium", "saturation"]
 POINTS: tuple[Name, ...] = ("equilibrium", "saturation")
 Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
-_OWN = ("deployment", "workload", "levels", "top", "noise", "noise_of")
-_SCHEMA = {
-    name: dtype
-    for name, dtype in schema_of("saturation").items()
-    if name in _OWN or name.startswith(("equilibrium_", "saturation_"))
-}
 
 
 @dataclass(frozen=True)
@@ -66,16 +59,16 @@ _FEW = Point("unknown", why="few")
 _COLUMN = "throughput_tokens_per_s"
 
 
-def regions(runs: pl.DataFrame) -> pl.DataFrame:
+def regions(runs: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     """The equilibrium and saturation point of each curve, each with its interval, or the reason why there is none.
 
     Args:
         runs: summary rows; throughput is that of the steady windows where each valid run of a curve has one.
 
     Returns:
-        One row a deployment and workload, with those columns of `saturation` in `bench/runs/analysis.toml` that `_SCHEMA` names.
+        By deployment and workload, what `saturation` in `bench/runs/analysis.toml` has of both points, of the levels and their noise.
     """
-    rows = []
+    found = {}
     runs = with_rates_of_windows(runs, _COLUMN)
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
@@ -87,14 +80,16 @@ def regions(runs: pl.DataFrame) -> pl.DataFrame:
         if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
             first = replace(first, at=second.at)  # it is proportional as long as it grows
         top = float(levels.load[-1]) if len(levels) else None
-        noise = {} if few else {"noise": levels.noise, "noise_of": levels.noise_of}
-        points = {
-            f"{name}_{key}": value
-            for name, point in zip(POINTS, (first, second), strict=True)
-            for key, value in vars(point).items()
+        row = {
+            "levels": len(levels),
+            "top": top,
+            "noise": None if few else levels.noise,
+            "noise_of": None if few else levels.noise_of,
         }
-        rows.append({"deployment": deployment, "workload": workload, "levels": len(levels), "top": top, **noise, **points})
-    return pl.DataFrame(rows, schema=_SCHEMA)
+        for name, point in zip(POINTS, (first, second), strict=True):
+            row |= {f"{name}_{key}": value for key, value in vars(point).items()}
+        found[str(deployment), str(workload)] = row
+    return found
 
 
 def equilibrium(levels: Levels, *, whole: bool) -> Point:

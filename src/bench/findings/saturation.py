@@ -38,9 +38,9 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         One row a deployment and workload, with the columns of `saturation` in `bench/runs/analysis.toml`.
     """
-    rows = []
+    rows, turns = [], regions(runs)
     valid = runs.filter("counts_valid")  # a late client does not change what the server counts
-    for _, group in valid.group_by(_CURVE, maintain_order=True):
+    for (deployment, workload), group in valid.group_by(_CURVE, maintain_order=True):
         levels: list[float] = group["level"].unique().sort().to_list()
         # A late client changes these.
         timed = group.filter("valid").group_by("level").agg(level_value("throughput_tokens_per_s")).drop_nulls()
@@ -62,11 +62,9 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
                 "levels_apart": None if shown is None or (below is None and not shown) else shown,
                 "peak_at": next(iter(highest), None),
             }
+            | turns[str(deployment), str(workload)]
         )
-    turns = regions(runs)
-    whole = schema_of("saturation")
-    schema = {name: dtype for name, dtype in whole.items() if name in _CURVE or name not in turns.columns}
-    return pl.DataFrame(rows, schema=schema).join(turns, on=_CURVE, how="left", maintain_order="left").select(list(whole))
+    return pl.DataFrame(rows, schema=schema_of("saturation"))
 
 
 def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | None]:
