@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bench.errors import signed_percent
-from bench.report.blocks import Block, Cell, Column, Section, Table, Text, cell_of_load
+from bench.report.blocks import Block, Cell, Column, Section, Table, Text
 from bench.statistics.percentiles import Share
 from bench.statistics.textbook import Z
 
@@ -178,7 +178,7 @@ def section(view: View) -> Section:
     results, rows = view.results, []
     for each in graded(results.runs, results.grades) if results.grades is not None else ():
         cells = {str(i): Cell(*it) for i, it in enumerate(accuracy_cells(each))}
-        rows.append({**vars(each), "load": cell_of_load(vars(each)), **cells})
+        rows.append({**vars(each), **cells})
     heads = [Column("curve", "curve"), Column("load", "load"), *(Column(head, str(i)) for i, head in enumerate(HEADS))]
     meaning = ungraded_text(results.ungraded) if results.ungraded else MEANING if rows else ""
     blocks: list[Block] = [Table("Tasks solved, and how fast", heads, view.of_curves(rows)), Text(meaning)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from bench.parse.windows import level_values
-from bench.report.blocks import Column, Section, Table, Text, cell_of_latency, cell_of_load
+from bench.report.blocks import Column, Section, Table, Text, cell_of_latency
 from bench.runs.latencies import LATENCIES, class_column, class_names
 from bench.study.slo import Slo
 
@@ -80,7 +80,6 @@ def section(view: View) -> Section:
     rows = [
         {
             **row,
-            "load": cell_of_load(row),
             **{
                 name: cell_of_latency(value, met, name=f"{percentile} ", marked=True)
                 for name, (percentile, value, met) in row["latencies"].items()

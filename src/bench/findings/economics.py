@@ -130,8 +130,7 @@ def economics_chart(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """What an instance costs and earns over load, a panel a curve."""
     priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
     if priced.is_empty():
-        valid = results.priced["valid"].any()
-        return nothing_to_show("no price of an hour and of tokens is given" if valid else "no run is valid")
+        return nothing_to_show("no run is valid, or no price of an hour and of tokens is given")
     best = {(row["deployment"], row["workload"]): row for row in best_points(priced).to_dicts()}
     points = {(row["deployment"], row["workload"]): row["operate_at"] for row in results.points.to_dicts()}
     parts = with_curve(results, priced).partition_by("deployment", "workload", as_dict=True)

@@ -12,7 +12,7 @@ from bench.axes import AXES
 from bench.findings.capacity.curves import limits_text
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
-from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, cell_of_latency, cell_of_load, shortened
+from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, cell_of_latency, shortened
 from bench.runs.latencies import class_names
 from bench.runs.sentences import latency_text, load_text
 from bench.study.slo import Slo, applying
@@ -119,7 +119,6 @@ def section(view: View) -> Section:
     rows = [
         {
             **row,
-            "load": cell_of_load(row),
             "usd": costs.get(tuple(row[name] for name in place)),
             "curve": row["curve"] if row["valid"] else f"✕ invalid: {row['curve']}",
             "invalid": not row["valid"],

@@ -11,7 +11,7 @@ from bench.axes import AXES
 from bench.findings.course import course
 from bench.findings.tables import Tables
 from bench.report.figure import alt, figure
-from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, tips, with_curve
+from bench.report.theme import NEUTRAL, curve_colour, in_order, nothing_to_show, tips, with_curve
 from bench.runs.sentences import load_text
 
 _COUNTS: dict[str, dict[str, Any]] = {"running": {"color": "black"}, "waiting": {"color": NEUTRAL, "strokeDash": [5, 2]}}
@@ -21,8 +21,7 @@ _WIDTH = 280
 def _telling(results: Tables) -> pl.DataFrame:
     """The run of each curve that is drawn, of its highest load: rows of the summary with `curve`; valid ones first, then repeats."""
     runs = with_curve(results, results.runs).sort(pl.col("level"), ~pl.col("valid"), "repeat", descending=[True, False, False])
-    each = runs.unique("curve", keep="first", maintain_order=True)
-    return pl.concat([each.filter(curve=curve) for curve in curve_column(results)])
+    return in_order(results, runs.unique("curve", keep="first", maintain_order=True))
 
 
 def _finding(results: Tables) -> str | None:

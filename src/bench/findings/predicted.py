@@ -149,8 +149,9 @@ def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
 def _panel(results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, metric: str, slo: Slo | None) -> alt.LayerChart:
     unit = "" if slo is None else slo.unit if slo.limit_s else "s"
     times = 1000.0 if unit == "ms" else 1.0
-    columns = [name for name in ("value", "low", "high") if name in predicted.columns]
-    lines = predicted.filter(metric=metric).with_columns(pl.col(columns) * times).sort("level", maintain_order=True)
+    lines = (
+        predicted.filter(metric=metric).with_columns(pl.col("value", "low", "high") * times).sort("level", maintain_order=True)
+    )
     runs = measured.filter(metric=metric).with_columns(pl.col("value") * times)
     limit = [slo.limit_s * times] if slo and slo.limit_s else []
     span = Span.of([*lines["value"], *runs["value"]], within=limit, log=slo is not None)

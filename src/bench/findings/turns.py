@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.report.blocks import Block, Column, Section, Table, Text, cell_of_latency, cell_of_load
+from bench.report.blocks import Block, Column, Section, Table, Text, cell_of_latency
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -57,7 +57,6 @@ def section(view: View) -> Section:
     rows = [
         {
             **row,
-            "load": cell_of_load(row),
             **{key: cell_of_latency(row[f"{key}_s"], met=None) for key in ("ttft_p50", "ttft_p90")},
         }
         for row in view.of_curves(turn_rows(view.results.runs))

@@ -12,7 +12,7 @@ import polars as pl
 from bench.findings.answers import answers
 from bench.findings.capacity.curves import Curve, curves_of, limits_text
 from bench.findings.tables import Tables
-from bench.report.blocks import Answer
+from bench.report.blocks import Answer, cell_of_load
 from bench.runs.deployment import DeploymentFacts
 from bench.study.config import Thresholds
 
@@ -65,8 +65,10 @@ class View:
         return dict(self.runs.select("workload", "family").iter_rows())
 
     def of_curves(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Rows of curves with their `family` and `curve`, their name."""
+        """Rows of curves with their `family` and `curve`, their name; of levels with their `load`, too."""
         return [
-            {"family": self.families[row["workload"]], "curve": f"{row['deployment']} · {row['workload']}", **row}
+            {"family": self.families[row["workload"]], "curve": f"{row['deployment']} · {row['workload']}"}
+            | ({"load": cell_of_load(row)} if "level" in row else {})
+            | dict(row)
             for row in rows
         ]

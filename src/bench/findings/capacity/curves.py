@@ -68,12 +68,12 @@ class Curve:
     @property
     def close(self) -> bool:
         """Whether the first load that it does not sustain is too close to its limits to tell."""
-        return bool(self.point) and capacity.too_close(self.point or {})
+        return self.point is not None and capacity.too_close(self.point)
 
     @property
     def found(self) -> bool:
         """Whether a load is known that it sustains."""
-        return bool(self.point and self.point["kind"] in ("found", "above"))
+        return self.point is not None and self.point["kind"] in ("found", "above")
 
     @property
     def causes(self) -> tuple[str, ...]:
