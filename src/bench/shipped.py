@@ -70,7 +70,7 @@ def commit_of(folder: Path | None = None) -> str | None:
 
 
 def labelled(commit: str, length: int | None = None) -> str:
-    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`. Args: length: of the digest that is shown."""
+    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`. Args: length: of the digest as shown."""
     digest = commit.removeprefix(_SOURCES)
     return (_SOURCES if digest != commit else "commit ") + digest[:length]
 

@@ -69,8 +69,7 @@ class LogHandler(LogHandlerBase):
         self._begin = time.monotonic()
         self._totals: Counter[str] = Counter()
         self._begun: defaultdict[str, set[Any]] = defaultdict(set)  # jobs by their kind; one that is tried again counts once
-        self._jobs: dict[Any, str] = {}
-        self._wildcards: dict[Any, tuple[str, ...]] = {}
+        self._names: dict[Any, str] = {}  # of jobs: rule and wildcards
         self._draws = False  # whether what is asked for is drawn: only then is the report here the one that it leads to
         self._failed: dict[Any, tuple[str, str | None]] = {}  # rules with their logs
         self._stopped = False  # whether Ctrl-C or SIGTERM ended a job in order
@@ -113,7 +112,7 @@ class LogHandler(LogHandlerBase):
             elif event == LogEvent.JOB_INFO:
                 self._begins(vars(record))
             elif event == LogEvent.JOB_FINISHED:
-                self._ends(vars(record))
+                self._failed.pop(vars(record)["job_id"], None)  # it succeeded when it was tried again
             elif event == LogEvent.JOB_ERROR:
                 self._fails(vars(record))
             elif event in (None, LogEvent.ERROR):
@@ -134,16 +133,14 @@ class LogHandler(LogHandlerBase):
         super().close()
 
     def _begins(self, job: dict[str, Any]) -> None:
-        kind = job["rule_name"]
-        self._jobs[job["jobid"]] = kind
-        self._begun[kind].add(job["jobid"])
-        self._wildcards[job["jobid"]] = tuple(dict(job["wildcards"] or {}).values())
-        if kind not in _TARGETS and (kind != "figure" or len(self._begun[kind]) == 1):
-            self._say(self._stage(job), "1")
-
-    def _stage(self, job: dict[str, Any]) -> str:
-        """What a job does."""
         kind, wildcards = job["rule_name"], dict(job["wildcards"] or {})
+        self._begun[kind].add(job["jobid"])
+        self._names[job["jobid"]] = " ".join([kind, *wildcards.values()])
+        if kind not in _TARGETS and (kind != "figure" or len(self._begun[kind]) == 1):
+            self._say(self._stage(kind, wildcards), "1")
+
+    def _stage(self, kind: str, wildcards: dict[str, Any]) -> str:
+        """What a job does."""
         total = self._totals[kind]
         if kind == "measure":
             of = f"; {len(self._begun[kind])} of {total} sessions" if total > 1 else ""
@@ -152,13 +149,9 @@ class LogHandler(LogHandlerBase):
             return f"Drawing {total} figures" if total > 1 else "Drawing a figure"
         return _STAGES[kind].format(**wildcards) if kind in _STAGES else kind
 
-    def _ends(self, record: dict[str, Any]) -> None:
-        self._failed.pop(record["job_id"], None)  # it succeeded when it was tried again
-        self._jobs.pop(record["job_id"], None)
-
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)
-        name = " ".join([job["rule_name"], *self._wildcards.get(job["jobid"], ())])
+        name = self._names.get(job["jobid"], job["rule_name"])
         reason = (job.get("rule_msg") or "").strip()  # a cluster's, such as its time limit, which sends SIGTERM too
         if log and not reason and _ENDED in "".join(_lines_of(log)[-_LAST_LINES:]):
             self._stopped = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -29,6 +29,11 @@ def print_table(rows: Sequence[Sequence[str]], align: str = "") -> None:
     for row in rows:
         cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True))
         print((" " * _GAP).join(cells).rstrip())
+
+
+def headed(rows: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    """Rows for `print_table` of cells by what heads their columns."""
+    return [list(rows[0]), *(list(row.values()) for row in rows)]
 
 
 def tracked(items: Sequence[T], what: str) -> Iterable[T]:

@@ -260,13 +260,12 @@ def _absent(config: Config) -> Iterator[str]:
 def _shapeless(name: str, model: Model, *, started: bool, packed: bool) -> Iterator[str]:
     """A config.json from which no shape follows; of a server that runs already, one that is not even JSON."""
     file = None if model.gguf or packed or not model.here else Path(model.here, "config.json")
-    here = file if file and file.exists() else None
     try:
+        config = model.config or (config_at(file) if file and file.exists() else None)
         if started and model.config:
             geometry_of_model(model)
-        if started and here and not model.config:
-            geometry_of(config_at(here))
-        config = model.config or (config_at(here) if here else None)
+        elif started and config:
+            geometry_of(config)
         if config and config.keys().isdisjoint(("model_type", "architectures")):
             yield f"models.{name}: its config.json has neither model_type nor architectures. Name a model's config.json."
     except BenchError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.cli.commands.plan import Plan
 from bench.cli.commands.plan.planned import number_text
-from bench.cli.output import print_json, print_table
+from bench.cli.output import headed, print_json, print_table
 from bench.errors import BenchError, listed
 from bench.models.catalogue import Accelerator
 from bench.models.geometry import Geometry
@@ -43,10 +43,9 @@ def print_needed(
             server = (geometry, device, replace(setting, tensor_parallel=size), *lengths)
             reached = needed(*server, rate=rate, limits=limits, efficiency=share)
             cost = reached["gpus"] and device.price_per_hour and reached["gpus"] * device.price_per_hour
-            found.append(
-                {"accelerator": name, "tensor_parallel": size, **reached, "usd_per_hour": cost,
-                 "at_the_ceilings": needed(*server, rate=rate, limits=limits)}
-            )  # fmt: skip
+            ceilings = needed(*server, rate=rate, limits=limits)
+            beside = {"usd_per_hour": cost, "at_the_ceilings": ceilings}
+            found.append({"accelerator": name, "tensor_parallel": size, **reached, **beside})
         rows += found if asked.accelerator else [min(found, key=lambda row: row["gpus"] or math.inf)]
     prices = {name: device.price_remark(date.today()) for name, device in devices.items()}
     source = EFFICIENCY_SOURCE if asked.efficiency is None else "--efficiency"
@@ -56,19 +55,7 @@ def print_needed(
     within = f", within {listed([str(slo) for slo in slos])}" if slos else ""
     prompt, output = (f"{round(each.mean):,}" for each in lengths)
     print(f"{rate:g} requests/s of {prompt} + {output} tokens in the mean to {asked.model}{within}\n")
-    head = [
-        "accelerator",
-        "GPUs of one",
-        "in flight",
-        "requests/s",
-        "TTFT ms, no queue",
-        "TPOT ms",
-        "instances",
-        "GPUs",
-        "USD/h",
-        "GPUs at the ceilings",
-    ]
-    print_table([head, *map(_needed_row, rows)], "<>>>>>>>>>")
+    print_table(headed([_cells(row) for row in rows]))
     print(f"\nAt {100 * share:g} % of the ceilings ({source}); full load, without a queue, a failure or a peak above the mean.")
     print(
         "TTFT is that of the median prompt beside the others' step, so a limit on it leaves no room for a queue; TPOT is a mean, "
@@ -104,12 +91,18 @@ def _sent(side: str, lengths: Lengths, room: int) -> str:
     return f"--set '{side}_tokens={{distribution: lognormal, median: {lengths.median:.4g}, sigma: {lengths.sigma:.3g}, max: {most}}}'"
 
 
-def _needed_row(row: Mapping[str, Any]) -> list[str]:
-    cost, times = row["usd_per_hour"], (row["ttft_s"], row["tpot_s"])
-    numbers = [number_text(row[key]) for key in ("in_flight", "requests_per_s")]
-    numbers += [
-        *("–" if each is None else f"{1000 * each:.3g}" for each in times),
-        *(number_text(row[key]) for key in ("instances", "gpus")),
-    ]
-    ceiling = number_text(row["at_the_ceilings"]["gpus"])
-    return [row["accelerator"], str(row["tensor_parallel"]), *numbers, f"{cost:,.2f}" if cost else "–", ceiling]
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """By what heads their columns."""
+    first, each = ("–" if time is None else f"{1000 * time:.3g}" for time in (row["ttft_s"], row["tpot_s"]))
+    return {
+        "accelerator": row["accelerator"],
+        "GPUs of one": str(row["tensor_parallel"]),
+        "in flight": number_text(row["in_flight"]),
+        "requests/s": number_text(row["requests_per_s"]),
+        "TTFT ms, no queue": first,
+        "TPOT ms": each,
+        "instances": number_text(row["instances"]),
+        "GPUs": number_text(row["gpus"]),
+        "USD/h": f"{row['usd_per_hour']:,.2f}" if row["usd_per_hour"] else "–",
+        "GPUs at the ceilings": number_text(row["at_the_ceilings"]["gpus"]),
+    }

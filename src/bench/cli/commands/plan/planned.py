@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench.cli.commands.plan import Plan
-from bench.cli.output import print_json, print_table
+from bench.cli.output import headed, print_json, print_table
 from bench.errors import BenchError, count_text, shown_gib
 from bench.models.catalogue import Accelerator, accelerator_named, accelerators, catalogue, catalogue_key
 from bench.models.checkpoint_record import Weights
@@ -63,7 +63,8 @@ def plan(asked: Plan) -> None:
         count = count_text(setting.tensor_parallel, "GPU")
         what = asked.model or next(iter(devices.values())).title
         print(f"{what}, {count}, {demand.prompt:,} + {demand.output:,} tokens a request\n")
-        print_table(_side_by_side(plans, "accelerator" if asked.model else "model", asked.max_num_seqs))
+        key = "accelerator" if asked.model else "model"
+        print_table(headed([_side_by_side(each, key, asked.max_num_seqs) for each in plans]))
     else:
         _print_catalogue(models)
         _print_fewest(plans, devices, demand)
@@ -157,38 +158,45 @@ def _print_one(asked: Plan, accelerator: Accelerator, demand: Demand, setting: S
         ]
     )
     print()
-    print_table(_side_by_side(weighed["choices"], "tensor_parallel", setting.max_num_seqs))
+    print_table(headed([_side_by_side(each, "tensor_parallel", setting.max_num_seqs) for each in weighed["choices"]]))
     for note in weighed["notes"]:
         print(f"note: {note}")
 
 
-def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str, most: int) -> list[list[str]]:
-    """A row a plan. Args: key: what they differ in. most: sequences of a step (`--max-num-seqs`)."""
-    plans = list(plans)
-    names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
-    rows = [[key.replace("_", " "), "KV tokens", "requests at once", "prefill tokens/s", "decode tokens/s, one", "all"]]
-    for weighed in plans:
-        held = [number_text(weighed["kv_capacity_tokens"]), _at_once(weighed["predicted_saturation"], most)]
-        rows.append([str(weighed[key]), *held, *(number_text(weighed["ceilings"][name]) for name in names)])
-    if all("min_gpus" in weighed for weighed in plans):
-        rows = [[*row, last] for row, last in zip(rows, ["fewest GPUs", *map(_fewest, plans)], strict=True)]
-    return rows
+def _side_by_side(weighed: Mapping[str, Any], key: str, most: int) -> dict[str, str]:
+    """The cells of a plan. Args: key: what plans differ in. most: sequences of a step (`--max-num-seqs`)."""
+    ceilings = weighed["ceilings"]
+    return {
+        key.replace("_", " "): str(weighed[key]),
+        "KV tokens": number_text(weighed["kv_capacity_tokens"]),
+        "requests at once": _at_once(weighed["predicted_saturation"], most),
+        "prefill tokens/s": number_text(ceilings["prefill_tokens_per_s"]),
+        "decode tokens/s, one": number_text(ceilings["decode_tokens_per_s_at_context"]),
+        "all": number_text(ceilings["decode_tokens_per_s_at_saturation"]),
+        **({"fewest GPUs": _fewest(weighed)} if "min_gpus" in weighed else {}),
+    }
 
 
 def _print_catalogue(models: Mapping[str, Geometry]) -> None:
     """A row a model: parameters, KV bytes a token, and weights as the checkpoint has them, in 16 bit where it is not quantised."""
-    rows = [
-        ["model", "parameters", "active", "attention", "layers", "heads/KV", "context", "KV B/token", "weights GiB", "licence"]
-    ]
+    rows = []
     for key, g in models.items():
-        entry = catalogue()[key]
-        active = "" if g.active_parameters == g.parameters else _count(g.active_parameters or 0)
         windows = [window for window in g.windows if window]
-        seen = f"{g.attention}, {len(windows)} layers ≤ {max(windows):,}" if windows else g.attention
-        kv, weights = f"{kv_bytes_per_token(g, 'bfloat16'):,}", shown_gib(weight_bytes(g, "bfloat16"))
-        shape = [str(g.layers), f"{g.heads}/{g.kv_heads}", f"{g.context:,}"]
-        rows.append([key, _count(entry.parameters), active, seen, *shape, kv, weights, entry.licence])
-    print_table(rows, "<>><>>>>><")
+        rows.append(
+            {
+                "model": key,
+                "parameters": _count(catalogue()[key].parameters),
+                "active": "" if g.active_parameters == g.parameters else _count(g.active_parameters or 0),
+                "attention": f"{g.attention}, {len(windows)} layers ≤ {max(windows):,}" if windows else g.attention,
+                "layers": str(g.layers),
+                "heads/KV": f"{g.heads}/{g.kv_heads}",
+                "context": f"{g.context:,}",
+                "KV B/token": f"{kv_bytes_per_token(g, 'bfloat16'):,}",
+                "weights GiB": shown_gib(weight_bytes(g, "bfloat16")),
+                "licence": catalogue()[key].licence,
+            }
+        )
+    print_table(headed(rows), "<>><>>>>><")
 
 
 def _count(parameters: int) -> str:
