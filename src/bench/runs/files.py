@@ -118,11 +118,7 @@ def files_of(record: Path) -> dict[str, str]:
 
 
 def checked_names(files: Any) -> Mapping[str, str]:
-    """`files`, if it names files beside its record and their checksums.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """`files`, if it names files beside its record and their checksums. Raises ValueError: it does not."""
     if not isinstance(files, dict) or not all(isinstance(expected, str) for expected in files.values()):
         raise ValueError("files names no checksums")
     for name in files:

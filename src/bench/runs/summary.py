@@ -45,11 +45,7 @@ class RunSummary:
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> RunSummary:
-        """The summary that has these entries.
-
-        Raises:
-            ValueError: it names the one that is not what its field declares.
-        """
+        """The summary that has these entries. Raises ValueError: it names the one that is not what its field declares."""
         return typed(cls, {**figures, "figures": dict(figures)})
 
 
@@ -59,11 +55,7 @@ def write_run_summary(summary: RunSummary, path: Path) -> None:
 
 
 def read_run_summary(path: Path) -> RunSummary:
-    """The summary in `path`.
-
-    Raises:
-        BenchError: it names the file, the place in it and what is wrong.
-    """
+    """The summary in `path`. Raises BenchError: it names the file, the place in it and what is wrong."""
     return read_as(RunSummary.of, path, "Parse its run again: `bench parse`.")
 
 
@@ -98,11 +90,7 @@ def complete(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_summary(path: Path) -> pl.DataFrame:
-    """The table in a file, completed.
-
-    Raises:
-        BenchError: it is not a table of runs.
-    """
+    """The table in a file, completed. Raises BenchError: it is not a table of runs."""
     remedy = "Make it again from its runs, with `make figures` or `bench figures`."
     try:
         table = pl.read_parquet(path)

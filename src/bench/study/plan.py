@@ -125,11 +125,7 @@ class Plan:
 
     @property
     def tuning_digest(self) -> str:
-        """Digest of all that decides the study's tuning but its minutes.
-
-        Raises:
-            ValueError: it has none.
-        """
+        """Digest of all that decides the study's tuning but its minutes. Raises ValueError: it has none."""
         competition = self.tuned or self.competition()
         if competition is None or self.config.tune is None:
             raise ValueError("the study has no tuning")

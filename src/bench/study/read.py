@@ -109,11 +109,7 @@ def _lines(source: str, faults: Iterable[str]) -> str:
 
 
 def read_workload(file: Path) -> dict[str, Any]:
-    """What the file of one workload says, unchecked.
-
-    Raises:
-        BenchError: it cannot be read, or it is a whole study's.
-    """
+    """What the file of one workload says, unchecked. Raises BenchError: it cannot be read, or it is a whole study's."""
     content = read_yaml(file)
     if strange := [key for key in content if key in Config.model_fields and key not in Workload.model_fields]:
         known = content.get("workloads")

@@ -26,11 +26,7 @@ def remember_study(file: Path, scale: str | None = None) -> None:
 
 
 def last_study() -> tuple[Path, str | None] | None:
-    """The study's file and its scale; None where no workflow has noted one.
-
-    Raises:
-        BenchError: the note cannot be read.
-    """
+    """The study's file and its scale; None where no workflow has noted one. Raises BenchError: the note cannot be read."""
     record = Path(Paths.STUDY)
     if not record.exists():
         return None
@@ -104,11 +100,7 @@ def wanted(plan: Plan, deployment: str, session: int) -> str:
 
 
 def refuse_lacking(plan: Plan, store: Store) -> None:
-    """Refuse a pack's study whose runs are not all here.
-
-    Raises:
-        BenchError: it names how many are not.
-    """
+    """Refuse a pack's study whose runs are not all here. Raises BenchError: it names how many are not."""
     absent = [run.key for run in plan.runs if plan.config.packed and not store.holds(run)]
     if absent:
         raise BenchError(
@@ -149,11 +141,7 @@ def _ended(search: SearchSpec, plan: Plan, store: Store) -> bool:
 
 
 def write_index(plan: Plan, deployment: str, session: int, store: Store) -> None:
-    """Write the index of a session that is measured.
-
-    Raises:
-        BenchError: a run or a search of it is missing.
-    """
+    """Write the index of a session that is measured. Raises BenchError: a run or a search of it is missing."""
     if not measured(plan, deployment, session, store):
         raise BenchError(f"{deployment}, session {session}: not fully measured. Run the workflow again.")
     searches = Path(Paths.SEARCHES.format(deployment=deployment))
