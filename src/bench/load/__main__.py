@@ -19,16 +19,13 @@ import resource
 import struct
 import sys
 import time
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from bench.load.connection import Address
 from bench.load.exchange import Assignment, Report
 from bench.load.loop import Loop, ParentGone
 from bench.load.records import record_of
 from bench.load.timer import ahead_of_the_server
-
-if TYPE_CHECKING:
-    import ssl
 
 
 def main() -> None:
@@ -64,17 +61,15 @@ def _problem(error: OSError, assignment: Assignment) -> str:
     return problem(error)
 
 
-def _tls() -> ssl.SSLContext:
-    from bench.http import tls_context  # noqa: PLC0415 - likewise
-
-    return tls_context()
-
-
 def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped-def]
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    address = Address(assignment.host, assignment.port, _tls() if assignment.tls else None)
-    loop = Loop(address, assignment, into.fileno())
+    tls = None
+    if assignment.tls:
+        from bench.http import tls_context  # noqa: PLC0415 - likewise
+
+        tls = tls_context()
+    loop = Loop(Address(assignment.host, assignment.port, tls), assignment, into.fileno())
     loop.open()
     pickle.dump(None, out)
     out.flush()

@@ -50,7 +50,8 @@ def _maker(
 ) -> Callable[[PlannedRequest], Exchange]:
     """What makes those of a workload without classes, or of one class."""
     endpoint, form = ENDPOINTS[workload.endpoint], target.form(workload.endpoint)
-    own, natural = workload.own_history, workload.natural
+    natural = workload.natural
+    own = workload.turns is not None and not workload.prompts.sized  # whether the server's own answers are the history
     made_of = workload.prompts.maker(
         Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary, workload.turn_count)
     )
@@ -114,7 +115,8 @@ def template(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> tup
         )
     # Compressed answers would be stamped as their compressor flushes them. Headers that are given are written as they are given.
     left_out = {b"accept-encoding", *(name.lower().encode() for name in target.headers)}
-    left_out |= {b"authorization"} if target.keyless else set()
+    # A gateway that takes another header may refuse a key that does not exist.
+    left_out |= {b"authorization"} if target.headers and target.key is None else set()
     kept = [(name, value) for name, value in request.headers.raw if name.lower() not in left_out]
     lines = [request.method.encode() + b" " + request.url.raw_path.replace(b"%", b"%%") + b" HTTP/1.1"]
     for name, value in [*kept, *((name.encode(), value.encode()) for name, value in target.headers.items())]:

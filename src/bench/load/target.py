@@ -58,11 +58,6 @@ class Target:
         """The API key; None without one."""
         return None if self.api_key == Target.api_key else self.api_key
 
-    @property
-    def keyless(self) -> bool:
-        """Whether no key is sent: a gateway that takes another header may refuse one that does not exist."""
-        return bool(self.headers) and self.key is None
-
     def without_secrets(self, text: str) -> str:
         """A server's words without the key and the headers' values."""
         return without_values(text, (self.api_key, *self.headers.values()))

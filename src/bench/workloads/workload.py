@@ -396,11 +396,6 @@ class Workload(Strict):
         """Whether it sends chats of several turns whose prompts have the lengths asked for."""
         return self.turns is not None and self.lengths_known and ENDPOINTS[self.endpoint].chats
 
-    @property
-    def own_history(self) -> bool:
-        """Whether the server's own answers stand in the history of conversations."""
-        return self.turns is not None and not self.prompts.sized
-
     def alike(self, arrival: str, requests: int | None, prompt: int | None, output: int) -> Workload:
         """A plain load of such requests: from the same source, to the same endpoint, without `body`, which may end answers.
 
