@@ -88,13 +88,13 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
         return _replayed(workload, level)
     if workload.sent(level) * workload.turn_count > MOST_REQUESTS:
         raise BenchError(str(workload.excess(level)))
-    draws = {name: _Draws(part, f"{seed}/class/{name}" if name else seed) for name, part in workload.parts.items()}
+    parts = {name: _Draws(each, f"{seed}/class/{name}" if name else seed) for name, each in workload.parts.items()}
     whole = workload.arrival != "closed" or workload.turns or workload.natural
     shares = [] if whole else _begun(int(level), f"{seed}/begun")
     requests: list[PlannedRequest] = []
     for conversation, (name, moment) in enumerate(_mixture(workload, level, seed)):
-        draw = draws[name]
-        prompt, output = draw.prompt(), draw.output() or 0
+        part = parts[name]
+        prompt, output = part.prompt(), part.output() or 0
         if conversation < len(shares) and output:
             output = max(1, round(output * shares[conversation]))
         first = PlannedRequest(
@@ -104,11 +104,11 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
             output,
             moment,
             messages=(prompt,) if workload.turns and prompt else (),
-            **_shared(draw.workload, prompt or 0),
+            **_shared(part.workload, prompt or 0),
             request_class=name,
-            drawn=next(draw.number),
+            drawn=next(part.number),
         )
-        requests += draw.conversation(first)
+        requests += part.conversation(first)
     return requests
 
 

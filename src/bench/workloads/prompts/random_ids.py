@@ -54,13 +54,17 @@ class RandomIds(Source):
             return request_ids(making.seed, wanted.conversation, wanted.shared_tokens, wanted.prompt_tokens, making.vocabulary)
 
         def spelt(wanted: PlannedRequest, messages: tuple[int, ...]) -> list[str]:
-            """Texts of the messages, pieces of one stream of letters: the first has what the server adds to it."""
+            """Texts of the messages: the first has what the server adds to it."""
             sizes = [_letters_of(form, messages[0] - form.template_tokens)]
             for place, tokens in enumerate(messages[1:]):
                 # What the server adds for a further turn is part of what the turn adds.
                 sizes.append(_letters_of(form, tokens - form.turn_tokens * (place % 2)))
             # What is shared is counted in tokens too, and what the server adds is part of it.
             shared = _letters_of(form, wanted.shared_tokens - form.template_tokens)[0] if wanted.shared_tokens else 0
+            return pieces(wanted, shared, sizes)
+
+        def pieces(wanted: PlannedRequest, shared: int, sizes: Sequence[tuple[int, int]]) -> list[str]:
+            """Texts of so many letters and full stops each, pieces of one stream."""
             count = sum(each for each, _ in sizes)
             stream = iter(request_ids(making.seed, wanted.conversation, shared, count, VOCABULARY_OF_LETTERS))
             return [letters(list(itertools.islice(stream, each))) + "." * rest for each, rest in sizes]
@@ -81,14 +85,14 @@ class RandomIds(Source):
             each, more = divmod(wanted.prompt_tokens, self.documents)
             sizes = [_letters_of(form, each + (i < more) - form.template_tokens) for i in range(self.documents)]
             asked = min(max(1, _QUERY // form.letter_tokens), min(count for count, _ in sizes) // 2)
-            rests = [count - asked for count, _ in sizes]
-            stream = iter(request_ids(making.seed, wanted.conversation, 0, asked + sum(rests), VOCABULARY_OF_LETTERS))
-            said, *documents = [letters(list(itertools.islice(stream, each))) for each in (asked, *rests)]
-            return [said, *(text + "." * dots for text, (_, dots) in zip(documents, sizes, strict=True))]
+            return pieces(wanted, 0, [(asked, 0), *((count - asked, rest) for count, rest in sizes)])
 
-        make = chat if making.turns > 1 and making.endpoint.chats else text
-        if making.endpoint.ranks or not making.endpoint.sends_text(form):
-            make = query if making.endpoint.ranks else ids
+        if making.endpoint.ranks:
+            make = query
+        elif making.endpoint.sends_text(form):
+            make = chat if making.turns > 1 and making.endpoint.chats else text
+        else:
+            make = ids
         return lambda wanted: Made(make(wanted))
 
 
