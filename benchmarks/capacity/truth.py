@@ -157,9 +157,9 @@ def long_run(server: Server, demand: Demand, limit: Limit, level: float, *, coun
     return LongRun(within, failed, bool(ended >= (1 - _BEHIND) * arrived), float(level))
 
 
-def ceiling(server: Server, demand: Demand, *, seed: int, count: int = 4000) -> float:
+def ceiling(server: Server, demand: Demand, *, seed: int) -> float:
     """Requests/s of a server that always has plenty to do, whatever they wait."""
-    free = replace(server, most_in_flight=None, most_waiting=None)
+    free, count = replace(server, most_in_flight=None, most_waiting=None), 4000
     trace = simulate(free, replace(drawn_load(demand, 1, count, seed), moments=(0.0,) * count), seed=seed)
     ends = np.sort(trace.end)
     return float(0.6 * count / (ends[int(0.8 * count)] - ends[int(0.2 * count)]))

@@ -27,11 +27,11 @@ class Scenario:
         return sending + FIRST_S + (self.chunks - 1) * PERIOD_S
 
 
-def burst(streams: int, chunks: int = 64) -> Scenario:
+def burst(streams: int) -> Scenario:
     """All requests at once."""
-    return Scenario(f"burst of {streams}", streams, chunks)
+    return Scenario(f"burst of {streams}", streams, 64)
 
 
-def open_loop(rate: float, seconds: float, chunks: int = 8) -> Scenario:
+def open_loop(rate: float, seconds: float) -> Scenario:
     """A constant rate. Few chunks a request, so that neither the server nor the reading of chunks is the limit."""
-    return Scenario(f"{rate:g} requests/s for {seconds:g} s", round(rate * seconds), chunks, rate)
+    return Scenario(f"{rate:g} requests/s for {seconds:g} s", round(rate * seconds), 8, rate)

@@ -12,7 +12,6 @@ no other. The number of chunks is the request's max_tokens. All times are second
 
 from __future__ import annotations
 
-import argparse
 import errno
 import gc
 import hashlib
@@ -22,6 +21,7 @@ import os
 import select
 import socket
 import struct
+import sys
 from array import array
 from collections import deque
 from functools import lru_cache
@@ -32,7 +32,7 @@ from typing import Any
 FIRST_S = 0.050
 PERIOD_S = 0.020
 MODEL = "truth"
-STATE_FORMAT = "4d"  # what `--state` maps: requests arrived, requests ended, first arrival, last write
+STATE_FORMAT = "2d"  # what the file maps: requests arrived, requests ended
 _WRITES_BETWEEN_POLLS = 48  # arrivals are stamped when they are read: look for them at least every half millisecond
 _ACCEPTED_BETWEEN_POLLS = 16
 _PARSED_BETWEEN_POLLS = 8  # a request takes some 20 µs to understand, and has 50 ms
@@ -109,10 +109,10 @@ class _Stream:
 class TruthServer:
     """The server; `run` serves for ever."""
 
-    def __init__(self, port: int = 0, state: Path | None = None) -> None:
+    def __init__(self, state: Path) -> None:
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind(("127.0.0.1", port))
+        self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(8192)  # the kernel cuts it to net.core.somaxconn
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -121,7 +121,7 @@ class TruthServer:
         self._connections: dict[int, _Connection] = {}
         self._unread: deque[_Connection] = deque()
         self._accepted = 0
-        self._shared = bytearray(struct.calcsize(STATE_FORMAT)) if state is None else _map(state)
+        self._shared = _map(state)
         self._state = memoryview(self._shared).cast("d")
         self._stamps = array("d", bytes(8 * 500_000))
         self._forget()
@@ -132,7 +132,7 @@ class TruthServer:
         self._running: deque[_Stream] = deque()  # the earliest is always written first and then due one period later
         self._used = 0
         self._stalls = 0
-        self._state[:] = memoryview(array("d", [0, 0, 0, 0]))
+        self._state[:] = memoryview(array("d", [0, 0]))
 
     def run(self) -> None:
         """Serve: read what came, understand a little of it, write what is due, half a millisecond at most, and so on.
@@ -233,10 +233,7 @@ class TruthServer:
         connection.stream = stream = _Stream(connection, body, payloads, start, self._used)
         self._streams.append(stream)
         self._opening.append(stream)
-        state = self._state
-        state[0] += 1
-        if not state[2]:
-            state[2] = stream.arrived
+        self._state[0] += 1
 
     def _page(self, connection: _Connection, path: bytes) -> tuple[int, bytes, bytes]:
         """(status, body, content type) of everything that is no completion."""
@@ -306,7 +303,6 @@ class TruthServer:
             stream.slot = slot = slot + 1
             if slot == stream.end:
                 self._state[1] += 1
-                self._state[3] = now
             else:
                 stream.due += PERIOD_S
                 running.append(stream)
@@ -342,16 +338,13 @@ def _map(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="port on 127.0.0.1 (default: a free one, printed)")
-    parser.add_argument("--state", type=Path, metavar="FILE", help="map the counters into FILE")
-    options = parser.parse_args()
-    server = TruthServer(options.port, options.state)
+def main(state: str) -> None:
+    """Serve, and print the port on 127.0.0.1. Args: state: file that the counters are mapped into."""
+    server = TruthServer(Path(state))
     print(server.port, flush=True)
     gc.disable()
     server.run()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -43,7 +43,7 @@ class Server:
 
     def counters(self) -> tuple[float, float]:
         """(requests arrived, requests ended), read from memory."""
-        arrived, ended, _, _ = struct.unpack(STATE_FORMAT, self.state[:])
+        arrived, ended = struct.unpack(STATE_FORMAT, self.state[:])
         return arrived, ended
 
     def get(self, page: str) -> Any:
@@ -66,7 +66,7 @@ def serving(core: str) -> Iterator[Server]:
     """A server of known truth, pinned to `core`."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:  # noqa: S108 - memory
         state = Path(folder) / "state"
-        command = ["taskset", "-c", core, sys.executable, "-m", "benchmarks.client.server", "--state", str(state)]
+        command = ["taskset", "-c", core, sys.executable, "-m", "benchmarks.client.server", str(state)]
         process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
         try:
             port = int(process.stdout.readline()) if process.stdout else 0

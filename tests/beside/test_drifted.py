@@ -279,8 +279,8 @@ def moment(seconds):
 HOUR = ("--last", f"{HOUR_S:.0f}s", "--to", moment(HOUR_S))
 
 
-def drifted(results, address, *options, hour=HOUR):
-    return bench("drifted", results, "--prometheus", address, *hour, *options)
+def drifted(results, address, *options):
+    return bench("drifted", results, "--prometheus", address, *HOUR, *options)
 
 
 @pytest.mark.long(part="prometheus")

@@ -212,8 +212,8 @@ def test_a_failure_in_any_column_counts_unless_one_or_none_is_named(tmp_path):
 # What is written.
 
 
-def access_log(folder, count=400, seed=5):
-    draw = np.random.default_rng(seed)
+def access_log(folder, count=400):
+    draw = np.random.default_rng(5)
     moments = np.cumsum(draw.gamma(0.5, 4.0, count))
     prompts, outputs = (np.clip(np.rint(np.exp(m + 0.5 * draw.standard_normal(count))), 2, 90).astype(int) for m in (3.5, 2.5))
     rows = (f"{(NOON + timedelta(seconds=t)).isoformat()},{p},{o}\n" for t, p, o in zip(moments, prompts, outputs, strict=True))

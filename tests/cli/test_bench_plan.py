@@ -66,8 +66,8 @@ def test_a_plan_by_hand():
     assert two["kv_bytes_per_token_per_gpu"] == four["kv_bytes_per_token_per_gpu"] == 128
 
 
-def ceilings(tensor_parallel=1, *, demand=None, device=DEVICE, **setting):
-    return plan(SMALL, device, demand or Demand(128, 512), Setting(tensor_parallel=tensor_parallel, **setting))["ceilings"]
+def ceilings(tensor_parallel=1, *, device=DEVICE, **setting):
+    return plan(SMALL, device, Demand(128, 512), Setting(tensor_parallel=tensor_parallel, **setting))["ceilings"]
 
 
 def test_ceilings_by_hand():

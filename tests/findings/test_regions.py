@@ -87,10 +87,10 @@ def test_of_many_draws_nothing_is_invented():
     assert (cells[2][0], cells[2][6]) == ("100%", "100%")  # and what is there is found
 
 
-def known(throughput, noise=0.005, freedom=1000):
+def known(throughput, noise=0.005):
     """Levels of one run each, whose noise is known: at half a per cent, differences of about 2 % are sure."""
     load, log = np.array(list(throughput), float), np.log(np.array(list(throughput.values()), float))
-    return Levels(load, log, np.ones(len(load)), noise, freedom, "repeats")
+    return Levels(load, log, np.ones(len(load)), noise, 1000, "repeats")
 
 
 def test_the_equilibrium_of_levels_whose_noise_is_known():

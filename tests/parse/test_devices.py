@@ -50,18 +50,18 @@ def test_a_divided_gpu_is_counted_once_and_as_a_whole(tmp_path):
 COURSE = [(20, 60.0), (90, 300.0), (100, 310.0), (100, 320.0), (95, 310.0), (60, 200.0), (0, 80.0), (0, 60.0)]  # percent, W
 
 
-def energies(step_s):
+def energies():
     """The counter that belongs to COURSE, mJ: the integral of lines between its powers."""
     result = [50_000_000.0]
     for (_, before), (_, after) in itertools.pairwise(COURSE):
-        result.append(result[-1] + 1000 * step_s * (before + after) / 2)
+        result.append(result[-1] + 1000 * 0.5 * (before + after) / 2)
     return result
 
 
-def dcgm_texts(step_s=0.5):
+def dcgm_texts():
     """The published exposition, over COURSE."""
     texts = []
-    for (percent, watts), energy in zip(COURSE, energies(step_s), strict=True):
+    for (percent, watts), energy in zip(COURSE, energies(), strict=True):
         text = published("t4").replace("} 8.969000", f"}} {watts:.6f}").replace("} 128996013", f"}} {energy:.0f}")
         lines = [f"{line[:-2]} {percent}" if line.startswith("DCGM_FI_DEV_GPU_UTIL{") else line for line in text.splitlines()]
         texts.append("\n".join(line.replace("} 0", "} 12288") if "FB_USED{" in line else line for line in lines) + "\n")
@@ -88,14 +88,14 @@ def test_exporter_and_nvml_give_the_same_figures_which_are_those_by_hand(tmp_pat
         f"DCGM_FI_DEV_GPU_UTIL{{{label}}} {percent}\nDCGM_FI_DEV_POWER_USAGE{{{label}}} {watts}\n"
         f"DCGM_FI_DEV_FB_USED{{{label}}} 12288\n# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"
         f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{label}}} {energy:.0f}\n"
-        for (percent, watts), energy in zip(COURSE, energies(0.5), strict=True)
+        for (percent, watts), energy in zip(COURSE, energies(), strict=True)
     ]
     assert device_figures(device_samples(scraped(tmp_path, *texts, endpoint="nvml:0")), WINDOW, tokens=1000) == dcgm
     renamed = [  # as the exporter has it since 4.9
         f'DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu="0",gpu_uuid="GPU-x"}} {percent / 100}\nDCGM_FI_DEV_FB_USED_BYTES{{gpu="0",gpu_uuid="GPU-x"}} '
         f'{12288 * 2**20}\nDCGM_FI_DEV_BOARD_POWER_WATTS{{gpu="0",gpu_uuid="GPU-x"}} {watts}\n# TYPE DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL '
         f'counter\nDCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL{{gpu="0",gpu_uuid="GPU-x"}} {energy / 1000}\n'
-        for (percent, watts), energy in zip(COURSE, energies(0.5), strict=True)
+        for (percent, watts), energy in zip(COURSE, energies(), strict=True)
     ]
     assert device_figures(device_samples(scraped(tmp_path, *renamed)), WINDOW, tokens=1000) == pytest.approx(dcgm)
 

@@ -106,10 +106,10 @@ def test_rates_and_the_most_in_flight_by_hand():
         assert loaded(requests(sent_s=sent, end_s=ends))["in_flight_peak"] == peak
 
 
-def gauges(waiting, usage, *, every_s=0.5):
+def gauges(waiting, usage):
     names = [METRICS["waiting"], METRICS["kv_usage"]]
     rows = [
-        (slot, every_s * slot, "u", name, "", float(value))
+        (slot, 0.5 * slot, "u", name, "", float(value))
         for slot, values in enumerate(zip(waiting, usage, strict=True))
         for name, value in zip(names, values, strict=True)
     ]

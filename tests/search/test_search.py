@@ -341,11 +341,11 @@ def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds
     assert fitting_requests(5000, 50, 10.0, found, Budget(40, 600.0), replace(slow, held=True)) == 5 * 30
 
 
-def at_a_rate(latency_s=0.1):
+def at_a_rate():
     """A server that keeps up with every rate."""
 
     def measure(load, requests, _):
-        return Measured({**row([latency_s] * requests, level=load), "duration_s": requests / load})
+        return Measured({**row([0.1] * requests, level=load), "duration_s": requests / load})
 
     return measure
 

@@ -25,7 +25,6 @@ from bench.search.race import Ask, Rival, race
 from bench.search.tuning_words import state_line, tuning_lines
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.search import candidates
 from tests.support import records
 from tests.support.fake_server import fake_server
 from tests.support.snapshots import same
@@ -35,9 +34,9 @@ from tests.support.tuning import competing, record
 # The race
 
 
-def raced(number, seed=3, minutes=90.0, *, fail=0.0):
+def raced(number, minutes=90.0, *, fail=0.0):
     """Args: fail: share of the starts that fail."""
-    planted = Planted.of(number, seed)
+    planted = Planted.of(number, 3)
     machine = Machine(planted, number, drawn=True, fail=fail)
     units, settings = dict.fromkeys(planted.names, 1.0), dict(zip(planted.names, planted.settings, strict=True))
     return planted, race(settings, units, 60 * minutes, machine.visit)
@@ -178,11 +177,11 @@ def test_a_search_ends_early_once_its_candidate_has_lost():
 
 def test_a_sweep_competes_and_its_first_combination_is_the_default(content):
     config = load_config(competing(content), source="test")
-    assert candidates(config) == ["a-seqs64", "a-seqs32", "a-seqs128"]
+    assert config.tune.deployments == ["a-seqs64", "a-seqs32", "a-seqs128"]
     plan = Plan.of(config)
     assert [search.key for search in plan.searches] == ["a-seqs64/w_poisson_p16_o4_auto"]
-    assert list(plan.tuned.deployments) == candidates(config)
-    assert set(plan.started) == set(candidates(config))
+    assert list(plan.tuned.deployments) == config.tune.deployments
+    assert set(plan.started) == set(config.tune.deployments)
     assert plan.longest_request("a-seqs128") == 20
 
 

@@ -50,13 +50,13 @@ def noisy(value, noise, random):
     return value * math.exp(noise * random.standard_normal())
 
 
-def length_rows(summary, *, prompt_ms=0.5, output_ms=10.0, noise=0.01, wrong=(), count=16):
+def length_rows(summary, *, prompt_ms=0.5, noise=0.01, wrong=()):
     random = np.random.default_rng(1)
     rows = []
-    for i in range(1, count + 1):
+    for i in range(1, 17):
         prompt, output = 128 * i, 32 * i
         ttft = noisy(20 + prompt_ms * prompt, noise, random) / 1000
-        e2e = noisy(50 + output_ms * output, noise, random) / 1000
+        e2e = noisy(50 + 10 * output, noise, random) / 1000
         common = {**summary, "axis": "concurrency", "level": 1.0, "concurrency": 1, "deployment": "a"}
         sweeps = (
             {
@@ -72,10 +72,10 @@ def length_rows(summary, *, prompt_ms=0.5, output_ms=10.0, noise=0.01, wrong=(),
     return rows
 
 
-def streamed_rows(summary, *, first=0.35, whole=5.6, wrong=()):
+def streamed_rows(summary, *, wrong=()):
     common = {**summary, "axis": "concurrency", "level": 1.0, "concurrency": 1, "deployment": "a"}
-    common |= {"prompt_fixed": 1024, "output_fixed": 512, "e2e_p50_s": whole}
-    kinds = (("streamed", True, first), ("whole", False, None))
+    common |= {"prompt_fixed": 1024, "output_fixed": 512, "e2e_p50_s": 5.6}
+    kinds = (("streamed", True, 0.35), ("whole", False, None))
     return [
         {**common, "workload": name, "family": name, "run": name, "stream": stream, "ttft_p50_s": ttft, **(WRONG if name in wrong else {})}
         for name, stream, ttft in kinds

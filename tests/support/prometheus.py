@@ -1,6 +1,5 @@
 """A real Prometheus that holds planted series."""
 
-import json
 import shutil
 import socket
 import subprocess
@@ -39,16 +38,15 @@ def open_metrics(table):
 
 
 @contextmanager
-def prometheus(folder, lines=(), scrape=()):
-    """A Prometheus that holds these series, and scrapes what `scrape_configs` names; its address."""
+def prometheus(folder, lines):
+    """A Prometheus that holds these series; its address."""
     if not PROMETHEUS:
         pytest.fail("prometheus is not installed: apt-get install prometheus")
-    if lines:
-        (folder / "planted.txt").write_text("\n".join([*lines, "# EOF\n"]))
-        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "planted.txt", "data"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": list(scrape)}))
+    (folder / "planted.txt").write_text("\n".join([*lines, "# EOF\n"]))
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "planted.txt", "data"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder / "prometheus.yml").write_text("{}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"

@@ -32,8 +32,8 @@ def planted(moments, resolution_s=0.0):
     return Log("x", len(ones), {}, moments - moments[0], ones, ones)
 
 
-def gamma(shape, count, seed, gap_s=2.0):
-    return 100 + np.cumsum(np.random.default_rng([seed, count]).gamma(shape, gap_s / shape, count))
+def gamma(shape, count, seed):
+    return 100 + np.cumsum(np.random.default_rng([seed, count]).gamma(shape, 2.0 / shape, count))
 
 
 def jsonl(*rows):
