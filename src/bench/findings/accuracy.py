@@ -168,11 +168,6 @@ def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
     ]
 
 
-def ungraded_text(why: str) -> str:
-    """That nothing could be graded. Args: why: a sentence."""
-    return f"Answers are not graded: {why} To try again, remove results/analysis/grades.parquet."
-
-
 def section(view: View) -> Section:
     """What of a graded set each deployment solves at each load; or why nothing is graded."""
     results, rows = view.results, []
@@ -180,6 +175,7 @@ def section(view: View) -> Section:
         cells = {str(i): Cell(*it) for i, it in enumerate(accuracy_cells(each))}
         rows.append({**vars(each), **cells})
     heads = [Column("curve", "curve"), Column("load", "load"), *(Column(head, str(i)) for i, head in enumerate(HEADS))]
-    meaning = ungraded_text(results.ungraded) if results.ungraded else MEANING if rows else ""
+    again = "To try again, remove results/analysis/grades.parquet."
+    meaning = f"Answers are not graded: {results.ungraded} {again}" if results.ungraded else MEANING if rows else ""
     blocks: list[Block] = [Table("Tasks solved, and how fast", heads, view.of_curves(rows)), Text(meaning)]
     return Section("accuracy", "Right answers", blocks, short=blocks)

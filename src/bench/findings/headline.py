@@ -99,7 +99,7 @@ def _notes(view: View) -> list[str]:
     sized = [f"{curve.plan} {curve.narrowed}".rstrip() for curve in view.judged if curve.plan]
     return [
         *shortened(sized, _MOST),
-        *([taught] if taught else []),
+        *filter(None, [taught]),
         *_judged_by(view.judged, failed=100 * view.results.decision.failed_share),
         *([BURSTS] if any(curve.burst for curve in view.judged) else []),
         *([_ADMIT] if any(curve.found and not curve.burst for curve in view.judged) else []),

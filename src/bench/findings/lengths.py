@@ -102,15 +102,12 @@ def _line(x: pl.Series, y: pl.Series) -> tuple[float, float, float]:
     return float(slope), student_t(len(x) - 2) * float(covariance[0, 0]) ** 0.5, 1 - left / whole if whole else 0.0
 
 
-def streamed_both_ways(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs of fixed lengths that were measured with and without streaming. Lengths of a distribution need not be the same."""
-    fixed = runs.drop_nulls(["prompt_fixed", "output_fixed", "stream"])
-    return fixed.filter(pl.col("stream").n_unique().over(ALIKE) == 2)
-
-
 def streaming_gains(runs: pl.DataFrame) -> list[StreamingGain]:
-    """What streaming changes for the reader, of workloads that are alike but for it. Args: runs: summary rows."""
-    medians = streamed_both_ways(runs).group_by(ALIKE, maintain_order=True).agg(
+    """What streaming changes for the reader, of workloads that are alike but for it, and of fixed lengths: those of a distribution need
+    not be the same. Args: runs: summary rows.
+    """
+    fixed = runs.drop_nulls(["prompt_fixed", "output_fixed", "stream"])
+    medians = fixed.filter(pl.col("stream").n_unique().over(ALIKE) == 2).group_by(ALIKE, maintain_order=True).agg(
         first_s=pl.col("ttft_p50_s").filter("valid", "stream").median(),
         streamed_s=pl.col("e2e_p50_s").filter("valid", "stream").median(),
         whole_s=pl.col("e2e_p50_s").filter(pl.col("valid") & ~pl.col("stream")).median(),
