@@ -50,6 +50,10 @@ def or_auto(values: Any) -> Any:
     return Annotated[kinds, Discriminator(lambda value: KINDS[isinstance(value, str)])]
 
 
+#: Of a list of texts, which one text may stand for.
+LISTED = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+
+
 class Strict(BaseModel):
     """Unknown keys, silent conversions, infinities and NaN are refused: a typo must not cost GPU hours."""
 

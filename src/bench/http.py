@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
@@ -19,7 +19,6 @@ from bench.headers import same_server
 
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
 MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
-E = TypeVar("E", bound=BaseException)
 
 
 class Oversized(requests.RequestException):
@@ -163,10 +162,9 @@ def bounded(answer: requests.Response) -> requests.Response:
 
 def problem(error: OSError) -> str:
     """Why no server answered, in words for its user."""
-    verification = _cause(error, ssl.SSLCertVerificationError)
-    if verification is not None:
+    if unverified := _unverified(error):
         return (
-            f"its certificate is not accepted: {verification.verify_message.rstrip('.')}; name the file of its authority in "
+            f"its certificate is not accepted: {unverified.verify_message.rstrip('.')}; name the file of its authority in "
             "SSL_CERT_FILE, if that is what is missing"
         )
     match error:
@@ -181,11 +179,9 @@ def problem(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _cause(error: BaseException | None, kind: type[E]) -> E | None:
-    """The error of this kind that `error` is, or wraps: urllib3 and requests keep it as an argument, a reason or a context."""
-    while error is not None:
-        if isinstance(error, kind):
-            return error
+def _unverified(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """The refusal of a certificate that `error` is, or wraps: urllib3 and requests keep it as an argument, a reason or a context."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         inner = [getattr(error, "reason", None), *error.args, error.__cause__, error.__context__]
         error = next((each for each in inner if isinstance(each, BaseException)), None)
-    return None
+    return error

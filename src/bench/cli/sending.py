@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from bench.cli.options import LOAD, Headers, OutputLength, PromptLength, WorkloadFile, headers_of, key_and_value, of_set, option
 from bench.cli.output import note
 from bench.errors import BenchError
-from bench.fields import Strict
+from bench.fields import LISTED, Strict
 from bench.runs.request import Omissible
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -32,9 +32,7 @@ class Further(Strict):
     """What `--set` says beside the keys of a workload."""
 
     vocabulary: Annotated[int, Field(ge=_FEWEST_IDS)] = 1000  # prompt ids are below this, which is safe for real models
-    omit: Annotated[list[Omissible], BeforeValidator(lambda value: value if isinstance(value, list) else [value])] = Field(
-        default_factory=list
-    )
+    omit: Annotated[list[Omissible], LISTED] = Field(default_factory=list)
     timeout_s: Above0 = 600.0
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 # The files of an analysis: its tables, and what the report alone reads.
 TABLES = ("capacity.parquet", "saturation.parquet", "comparisons.parquet", "comparisons.json")
 
-# Beside a run, the `--threshold` options with which `bench workload` took it.
-
 
 class Paths:
     """Paths below the working directory."""

@@ -115,9 +115,8 @@ class Ladder(_Loads):
     @property
     def runs(self) -> int:
         """How many runs these are; of a search, the most."""
-        if self.auto:
-            return (self.search or Search()).runs * len(self.prompt_tokens or "-") * len(self.output_tokens or "-")
-        return len(self.levels) * self.repeats * len(self.prompt_tokens or "-") * len(self.output_tokens or "-")
+        each = (self.search or Search()).runs if self.auto else len(self.levels) * self.repeats
+        return each * len(self.prompt_tokens or "-") * len(self.output_tokens or "-")
 
     @property
     def axis(self) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from bench.errors import BenchError
-from bench.fields import Strict
+from bench.fields import LISTED, Strict
 from bench.runs.latencies import LATENCIES, PERCENTILES
 from bench.study.slo import Slo, parse_slo
 
@@ -24,11 +24,7 @@ def _slo(text: str) -> str:
     return text
 
 
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-SloTexts = Annotated[list[Annotated[str, AfterValidator(_slo)]], BeforeValidator(_listed)]
+SloTexts = Annotated[list[Annotated[str, AfterValidator(_slo)]], LISTED]
 
 
 def _one_of(names: Iterable[str]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from bench.fields import MOST_RATE, MOST_S, Count, Name, Seconds, Strict
+from bench.fields import LISTED, MOST_RATE, MOST_S, Count, Name, Seconds, Strict
 from bench.study.decision import SloTexts
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ Objective = Literal["requests", "cost"]
 class Tune(Strict):
     """The best of several servers under one load: which settings, and what they gain over the default."""
 
-    deployments: Annotated[list[Name], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
+    deployments: Annotated[list[Name], LISTED] = Field(
         description="Keys of `deployments` that compete; of one with `sweep`, each of its combinations. The others have to beat the "
         "first, of a sweep that with the first value of each key.",
         min_length=1,
