@@ -287,7 +287,7 @@ def _line(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 _OF = {"invalid": "Left out", "by_axis": False}
 _SHADES = ["#a6cee3", "#5fa2ce", "#1f6fb2", "#0b3c6f"]  # from pale to dark, so that print keeps their order
-Draw = Callable[[pl.DataFrame], alt.TopLevelMixin]
+Draw = Callable[[pl.DataFrame], "alt.TopLevelMixin"]  # by name: altair is imported when a figure is drawn
 
 
 def _drawn(results: Tables, *draws: Draw) -> alt.TopLevelMixin:
