@@ -14,7 +14,7 @@ from bench.measure.preflight import further_endpoints
 from bench.measure.scraper import scrape
 from bench.measure.session import measure
 from bench.parse.run import parse_run
-from bench.parse.scrapes import read_scrapes, telemetry_table
+from bench.parse.scrapes import read_scrapes, scrape_tables
 from bench.parse.table import timeseries_frame
 from bench.parse.validity import verdict
 from bench.runs.files import write_record
@@ -233,6 +233,6 @@ def test_the_commands_take_gpus_too(planted, tmp_path):
     assert json.loads(done.stdout)["gpu_power_mean_w"] == pytest.approx(120.0)
     done = bench("scrape", "--url", "nvml:", "--interval", "0.05", "--duration", "0.3", "--output-dir", tmp_path / "s")
     assert done.returncode == 0, done.stderr
-    assert telemetry_table(tmp_path / "s/telemetry.jsonl.gz", 0.0)["endpoint"].unique().to_list() == ["nvml:"]
+    assert scrape_tables(tmp_path / "s/telemetry.jsonl.gz", 0.0)[1]["endpoint"].unique().to_list() == ["nvml:"]
     done = bench("scrape", "--url", "nvml:7", "--output-dir", tmp_path / "s")
     assert (done.returncode, "--url nvml:7: GPU 7: none of that name" in done.stderr) == (2, True)

@@ -53,7 +53,10 @@ def script(path, text):
 def test_more_cores_and_memory_than_there_are(content):
     content["deployments"]["a"] |= {"cores": 5000, "kv_cache_memory": "900000GiB"}
     cores, fault = found(content)
-    assert cores == f"deployments.a: cores is 5000, but this process may use {len(os.sched_getaffinity(0))}. Lower cores."
+    assert cores == (
+        f"deployments.a: cores is 5000 (1 worker: 5000 together), but this process may use {len(os.sched_getaffinity(0))}. "
+        "Lower cores or the deployment's parallelism."
+    )
     memory = psutil.virtual_memory().total / 2**30
     assert "KV cache 900,000 GiB + engine 1.7 GiB take 900,001.7 GiB, and this machine has " in fault
     assert float(re.search(r"this machine has ([\d.,]+) GiB", fault)[1].replace(",", "")) == pytest.approx(memory, rel=5e-3)
@@ -245,5 +248,5 @@ def test_the_workflow_names_them_and_starts_nothing(content, tmp_path):
     assert project.run(status=1) == []
     assert "nothing was started: this study cannot be measured here" in project.output
     assert "engines.e.command: 'no-such-server' is not on PATH" in project.output
-    assert "deployments.a: cores is 5000, but this process may use" in project.output
+    assert "deployments.a: cores is 5000 (1 worker: 5000 together), but this process may use" in project.output
     assert not (project.folder / "results/engines/e").exists()

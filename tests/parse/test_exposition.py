@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.errors import BenchError
 from bench.parse.exposition import ExpositionError, ExpositionReader
-from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
+from bench.parse.scrapes import scrape_tables, wide_table
 from tests.support.scrapes import write_scrapes
 from tests.support.study import ROOT
 
@@ -163,7 +163,8 @@ def test_a_scrape_lies_in_the_middle_of_sending_and_receiving_and_keeps_values_t
     assert scrapes.rows() == [(0, "e", 2.25, None, False), (2**31 - 1, "e", 2.25, None, False)]
     assert samples["elapsed_s"].to_list() == [1.5, 1.5]
     texts = ["9007199254740993", "0.1", "1e-320", "1.7976931348623157e308", "NaN"]
-    values = telemetry_table(write(tmp_path / "t.jsonl.gz", (0, "e", "".join(f"a {t}\n" for t in texts))), 0.0)["value"]
+    _, table = scrape_tables(write(tmp_path / "t.jsonl.gz", (0, "e", "".join(f"a {t}\n" for t in texts))), 0.0)
+    values = table["value"]
     assert values.to_list()[:-1] == [float(t) for t in texts[:-1]]
     assert math.isnan(values[-1])
 

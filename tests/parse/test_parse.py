@@ -10,7 +10,7 @@ import pytest
 from bench.errors import BenchError
 from bench.parse.latency import latency_columns, throughput_series
 from bench.parse.run import parse_run, summarise
-from bench.parse.scrapes import TELEMETRY_SCHEMA, read_scrapes, telemetry_table, wide_table
+from bench.parse.scrapes import TELEMETRY_SCHEMA, read_scrapes, scrape_tables, wide_table
 from bench.runs.files import checksums, write_record
 from bench.runs.request import write_requests
 from bench.runs.request_table import REQUEST_SCHEMA
@@ -323,7 +323,7 @@ def test_what_was_sent_again_is_a_column(run):
 def test_a_file_that_changed_is_refused_and_one_whose_end_was_lost_gives_what_it_has(run):
     raw = run / "telemetry.jsonl.gz"
     raw.write_bytes(raw.read_bytes()[:-20])
-    table = telemetry_table(raw, 100.0)
+    table = scrape_tables(raw, 100.0)[1]
     assert table["scrape"].n_unique() >= 1
     assert wide_table(table).columns[0] == "elapsed_s"
     (run / "requests.jsonl").write_text("")

@@ -241,7 +241,7 @@ def test_cores_are_pinned_within_what_the_process_may_use(monkeypatch):
     assert core_groups(2, 2) == [[2, 3], [5, 7]]
     assert managed("vllm").pinned([[2, 3], [5, 7]]) == ([], {"VLLM_CPU_OMP_THREADS_BIND": "2,3|5,7"})
     assert managed("llama.cpp").pinned([[2, 3]]) == (["taskset", "--cpu-list", "2,3"], {})
-    with pytest.raises(BenchError, match="cores is 2 for each of 4 workers, 8 together, but this process may use 4"):
+    with pytest.raises(BenchError, match=r"cores is 2 \(4 workers: 8 together\), but this process may use 4"):
         core_groups(2, 4)
     assert core_groups(0, 9) == []  # none is pinned, however many there are
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})

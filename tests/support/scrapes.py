@@ -3,7 +3,7 @@
 import gzip
 import json
 
-from bench.parse.scrapes import telemetry_table
+from bench.parse.scrapes import scrape_tables
 
 
 def write_scrapes(path, scrapes):
@@ -19,4 +19,4 @@ def scraped(folder, *texts, endpoint="u", step_s=1.0):
         {"slot": slot, "endpoint": endpoint, "due": at, "sent": at, "received": at, "text": text}
         for slot, (at, text) in enumerate(zip(moments, texts, strict=True))
     )
-    return telemetry_table(write_scrapes(folder / "t.jsonl.gz", scrapes), 0.0)
+    return scrape_tables(write_scrapes(folder / "t.jsonl.gz", scrapes), 0.0)[1]

@@ -124,8 +124,7 @@ def wall_ahead_s() -> float:
 def core_times() -> dict[str, float]:
     """Time of the cores that this process may use, by what they did (s)."""
     cores: list[Any] = psutil.cpu_times(percpu=True)
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
-    mine = [cores[i] for i in allowed if i < len(cores)] or cores
+    mine = [cores[i] for i in os.sched_getaffinity(0) if i < len(cores)] or cores
     return {key: sum(getattr(core, key) for core in mine) for key in mine[0]._fields if key not in _TWICE}
 
 

@@ -60,14 +60,9 @@ def refuse_others(plan: Plan, spec: DeploymentSpec, store: Store, **now: Any) ->
     """
     for run in (run for run in plan.every if run.deployment.name == spec.name and store.holds(run)):
         record = read_record(store.record(run))
-        here: dict[str, Any] = {}
-        then: dict[str, Any] = {}
-        for name, value in now.items():
-            was = getattr(record, name)
-            if name in ("router_version", "environment") and None in (value, was):
-                continue
-            here |= _named(name, value)
-            then |= _named(name, was)
+        was = {name: getattr(record, name) for name in now}
+        known = [name for name in now if name not in ("router_version", "environment") or None not in (now[name], was[name])]
+        here, then = ({key: value for name in known for key, value in _named(name, each[name]).items()} for each in (now, was))
         differing = [
             f"{name} is {here.get(name, 'not set')} now and was {then.get(name, 'not set')} then"
             for name in sorted(here.keys() | then.keys())

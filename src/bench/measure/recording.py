@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 import requests
 
@@ -212,34 +213,25 @@ def _client(result: LoadResult) -> Client:
     once = [r for r in result.records if not r.resent]  # that a server hung up on a request makes no client late
     sent = [r.sent_s for r in once if r.sent_s is not None and r.after is None]  # a later turn leaves when it may
     delays = [r.sent_s - r.scheduled_s for r in once if r.sent_s is not None and r.scheduled_s is not None]
-    lags = [_centiles(process.lags) for process in result.processes]
-    late = _centiles(delays)
+    lags = [_centiles(process.lags, "loop_lag") for process in result.processes if process.lags]
     return Client(
         processes=len(result.processes),
         cpu_s=round(sum(process.cpu_s for process in result.processes), 4),
         cpu_share=round(max(process.cpu_s for process in result.processes) / duration, 4) if duration >= _LONG_S else None,
         reads=sum(process.reads for process in result.processes),
         resent=sum(record.resent for record in result.records),
-        loop_lag_p50_s=_worst(lag["p50"] for lag in lags),
-        loop_lag_p99_s=_worst(lag["p99"] for lag in lags),
-        loop_lag_max_s=_worst(lag["max"] for lag in lags),
-        schedule_delay_p50_s=late["p50"],
-        schedule_delay_p99_s=late["p99"],
-        schedule_delay_max_s=late["max"],
         send_spread_s=round(max(sent) - min(sent), 6) if sent else None,
         realtime=all(process.realtime for process in result.processes),
         clock_skew_s=round(max(process.clock_skew_s for process in result.processes), 6),
+        **{name: max(lag[name] for lag in lags) for lag in lags[:1] for name in lag},
+        **_centiles(delays, "schedule_delay"),
     )
 
 
-def _centiles(values: Sequence[float]) -> dict[str, float | None]:
+def _centiles(values: Sequence[float], name: str) -> dict[str, Any]:
+    """Columns of two percentiles and the longest (s); none without a value."""
+    if not values:
+        return {}
     centiles = quantiles(values, n=100, method="inclusive") if len(values) > 1 else [*values] * 99
-    return {
-        "p50": round(centiles[49], 6) if centiles else None,
-        "p99": round(centiles[98], 6) if centiles else None,
-        "max": round(max(values), 6) if values else None,
-    }
-
-
-def _worst(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+    found = {"p50": centiles[49], "p99": centiles[98], "max": max(values)}
+    return {f"{name}_{key}_s": round(value, 6) for key, value in found.items()}

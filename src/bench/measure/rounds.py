@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -44,9 +45,8 @@ class Rounds:
     server: Server
     progress: Progress
     say: Callable[[str], None]
-    _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
     _failed: int | None = None  # round in which a reference load failed: each may take the server a minute
-    _latest: tuple[ReferenceLoad, float] | None = None  # and when it ended (monotonic, s)
+    _latest: tuple[ReferenceLoad, float] | None = None  # the last reference load, and when it ended (monotonic, s)
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
         """Measure `runs` in their order. Raises ServerDied."""
@@ -61,23 +61,22 @@ class Rounds:
         """The reference load for a run of round `number`: a new one, or that of the last seconds. None where the study has none, or a
         request of it failed.
         """
-        settings = self.plan.measurement
-        if self._latest:
+        settings, since = self.plan.measurement, None
+        if self._latest and self._latest[0].round == number:
             latest, ended = self._latest
-            if latest.round == number and monotonic() - ended < _SERVES_S:
+            if monotonic() - ended < _SERVES_S:
                 return latest
+            since = latest.since
         if not settings.reference_requests or number == self._failed:
             return None
         self.progress.state("reference load")
         first = load_of(self.plan.first_run(self.spec.name), self.launch, settings.request_timeout_s)
-        place = number, self._since.get(number)
-        reference = reference_load(self.target, first, settings.reference_requests, place, lambda: refuse_dead(self.server))
+        alive = partial(refuse_dead, self.server)
+        reference = reference_load(self.target, first, settings.reference_requests, (number, since), alive)
         self._latest = (reference, monotonic()) if reference else None
         if reference is None:
             self._failed = number
             self.say(f"round {number}: no reference load, as a request of it failed; the next one is sent in the next round")
-        elif reference.since:
-            self._since[number] = reference.since
         return reference
 
     def one(self, run: RunSpec, place: Place) -> None:

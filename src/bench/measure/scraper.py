@@ -123,15 +123,12 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
         answer = bounded(session.get(url, timeout=(_CONNECT_S, _READ_S), stream=True))
         answer.raise_for_status()
         if answer.status_code != requests.codes.ok:
-            raise BenchError(f"{answer.status_code} in place of an exposition" + _elsewhere(answer))
+            target = leads_away(answer)
+            where = f"; it leads to another server, {shown(without_user(target), 200)}" if target else ""
+            raise BenchError(f"{answer.status_code} in place of an exposition{where}")
         return hidden(answer.content, secrets)
 
     return read
-
-
-def _elsewhere(answer: requests.Response) -> str:
-    target = leads_away(answer)
-    return f"; it leads to another server, {shown(without_user(target), 200)}" if target else ""
 
 
 def _looks(url: str) -> Callable[[], bytes]:

@@ -12,7 +12,6 @@ from bench.axes import AXES
 from bench.errors import BenchError, shown
 from bench.runs.launch import Launch
 from bench.study.plan import Plan
-from bench.study.specs import RunSpec
 from bench.workloads.schedule import at_least_s, schedule
 
 _PATIENCE_S = 60  # for an answer of SLURM's programs (s); convention
@@ -64,7 +63,11 @@ def session_needs(
     spec = plan.deployments[deployment]
     d, seconds = spec.deployment, plan.config.measurement.ready_timeout_s
     if session is not None:
-        seconds += sum(_length_s(run) for run in plan.listed_of(deployment, session))
+        for run in plan.listed_of(deployment, session):
+            moments_s = (
+                None if AXES[run.workload.axis].held else at_least_s(schedule(run.workload, run.level, run.schedule_seed))
+            )
+            seconds += _ANSWERED_S if moments_s is None else moments_s + _DRAIN_S
         seconds += sum(_BESIDE_LOAD * search.settings.seconds for search in plan.searches_of(deployment, session))
     return Needs(
         cores=_CLIENT_CORES + (0 if spec.engine.source == "external" else (d.cores or 1) * d.workers * d.replicas),
@@ -72,12 +75,6 @@ def session_needs(
         gpus=spec.gpus_started,
         minutes=attempt * max(_SHORTEST_MIN, math.ceil(seconds / 60)),
     )
-
-
-def _length_s(run: RunSpec) -> float:
-    if AXES[run.workload.axis].held:
-        return _ANSWERED_S
-    return at_least_s(schedule(run.workload, run.level, run.schedule_seed)) + _DRAIN_S
 
 
 def memory_mb(launch: Launch, gpus: int) -> int:
@@ -166,10 +163,9 @@ def _minutes(limit: str) -> float | None:
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", limit):
         return None
     days, dash, clock = limit.rpartition("-")
-    numbers = [int(part) for part in clock.split(":")]
-    if not dash and len(numbers) < 3:  # then minutes come first
-        numbers.insert(0, 0)
-    hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    if not dash and clock.count(":") < 2:  # then minutes come first
+        clock = f"0:{clock}"
+    hours, minutes, seconds = (*map(int, clock.split(":")), 0, 0)[:3]
     return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60
 
 

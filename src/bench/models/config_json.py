@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bench.errors import BenchError, shown
+from bench.errors import BenchError
 from bench.models import decoder
 from bench.models.catalogue import DECODER_KEYS, CatalogueEntry, catalogue, context_of, decoder_part
 from bench.models.checkpoint_record import Weights, weights_at
@@ -18,17 +17,6 @@ from bench.models.geometry import Geometry
 from bench.models.gguf_file import config_of_gguf, parameters_of_gguf
 from bench.models.model import OF_LLAMA, Model
 
-# Keys from which memory and speed are computed.
-_COUNT = re.compile(
-    r"(num_(hidden_layers|attention_heads|key_value_heads|kv_heads|experts|experts_per_tok|local_experts)|(hidden|vocab|\w*intermediate)_size"
-    r"|head_dim|max_position_embeddings|n_(positions|embd|head|layer|inner|routed_experts|shared_experts)|sliding_window"
-    r"|(kv|q)_lora_rank|(qk_rope|qk_nope|v)_head_dim|ffn_(hidden_size|dim)|\w*state_size|mamba_\w+_(heads|dim|size)|moe_topk|moe_k)"
-)
-_NEVER_ZERO = {
-    *("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings", "head_dim"),
-    *("n_layer", "n_head", "n_embd", "n_positions", "kv_lora_rank"),
-}
-_BY_LAYER = {"intermediate_size", "moe_intermediate_size", "moe_topk", "num_experts"}  # may have a value for each layer
 _AS_LLAMA = (
     f"If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its {', '.join(OF_LLAMA)}; in a study, "
     "give them as models.NAME.config"
@@ -131,7 +119,6 @@ def geometry_of(config: Config, weights: Weights | None = None) -> Geometry:
         BenchError: its family is not read here, it lacks a key that its family needs, or a value is not what the key means.
     """
     part = decoder_part(config)
-    _refuse_odd_numbers(part)
     family = decoder.family_of(config, part)
     if family not in decoder.FAMILIES and not decoder.latent_throughout(part):
         raise BenchError(
@@ -205,12 +192,3 @@ def _plain(shape: Geometry) -> bool:
     kinds = {replace(kind, window=None) for kind, _ in shape.attention_kinds}
     odd = shape.experts or any(shape.states) or not all(shape.attentions)
     return not odd and len(kinds) == 1 and not any(kind.latent or kind.shares for kind in kinds)
-
-
-def _refuse_odd_numbers(part: Config) -> None:
-    for key, value in part.items():
-        if _COUNT.fullmatch(str(key)) and value is not None:
-            least, most = int(key in _NEVER_ZERO), 10_000 if "layer" in key else 10**9
-            for each in value if isinstance(value, list) and key in _BY_LAYER else [value]:
-                if not isinstance(each, int | float) or isinstance(each, bool) or not least <= each <= most:
-                    raise BenchError(f"config.json: {key} is {shown(each)}; it must be a number from {least} to {most:,}")

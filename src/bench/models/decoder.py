@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from bench.errors import BenchError, shown
 from bench.models.checkpoint_record import PACKED_BITS
 from bench.models.geometry import MXFP4, Attention, Experts, State
 
@@ -42,6 +43,9 @@ _NAMES = {
     "num_experts_per_tok": ("num_experts_per_token", "moe_topk", "moe_k", "moe_top_k", "top_k_experts"),
     "moe_intermediate_size": ("expert_ffn_hidden_size",),
 }
+_POSITIVE = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "head_dim", "kv_lora_rank")
+_COUNTS = (*_POSITIVE, *_NAMES, *LATENT_KEYS, "sliding_window")
+_LISTED = ("intermediate_size", "moe_intermediate_size", "num_experts", "num_experts_per_tok")  # of each layer, in some files
 # keys that published files leave out and that are not as Llama has them; source: transformers' configuration classes
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "falcon": {"max_position_embeddings": 2048},
@@ -99,6 +103,7 @@ def named(family: str, config: Config, part: Config) -> dict[str, Any]:
 
     Raises:
         ValueError: a list of layers is shorter than the model.
+        BenchError: a number is none, or out of bounds.
     """
     defaults = {**_DEFAULTS.get(str(config.get("model_type")), {}), **_DEFAULTS.get(family, {})}
     c = dict(part)
@@ -112,6 +117,12 @@ def named(family: str, config: Config, part: Config) -> dict[str, Any]:
     for key in ("hidden_size", "num_hidden_layers", "vocab_size"):
         if c.get(key) is None:
             raise KeyError(key)
+    for key in dict.fromkeys(_COUNTS):
+        value, least, most = c.get(key), int(key in _POSITIVE), 10_000 if key == "num_hidden_layers" else 10**9
+        for each in value if isinstance(value, list) and key in _LISTED else [value]:
+            number = isinstance(each, int | float) and not isinstance(each, bool)
+            if each is not None and not (number and least <= each <= most):
+                raise BenchError(f"config.json: {key} is {shown(each)}; it must be a number from {least} to {most:,}")
     count = c["num_hidden_layers"]
     for key in _BY_LAYER:
         if isinstance(c.get(key), list | str) and c[key]:

@@ -83,9 +83,7 @@ def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: i
             they are not known.
 
     Returns:
-        `gpu_count_seen`; `gpu_utilisation_mean` (0–1; over GPUs and samples), `…_min` and `…_max` (of the GPUs' means);
-        `gpu_memory_peak_bytes` (of the fullest); `gpu_power_mean_w` and `gpu_energy_j` (of all GPUs together), `tokens_per_joule`.
-        Nothing where no GPU reported anything.
+        The summary's columns; nothing where no GPU reported anything.
     """
     if devices.is_empty():
         return {}

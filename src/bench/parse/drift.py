@@ -73,10 +73,8 @@ class _Part:
 def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], str]:
     """How the machine was slower or faster than in the deployment's other rounds, in words, of each run of a round in which it was.
 
-    A round drifted where the mean of its n references (ln `reference_s`) lies further from the median of all K rounds' means than
-    max(ln(1 + `thresholds.drift`), t · s · √(1 ÷ n + ν ÷ (2 (K − 1)))), with s the moderated noise of one reference, from how the
-    references of a round differ, ν the mean of 1 ÷ n over the other rounds, and t Student's at 0.5 % over all K rounds (Bonferroni).
-    Of two rounds that differ the slower one drifted (√(1 ÷ n + ν)): whatever else uses a machine makes it slower.
+    Formula: docs/explanation/method.md, "Drift". Of two rounds that differ the slower one drifted: whatever else uses a machine makes
+    it slower.
 
     Args:
         runs: summaries, with `deployment`, `run`, `round`, `reference_s`, `reference_started`, `reference_since` and `reference_load`.

@@ -57,8 +57,8 @@ class ExpositionReader:
     def __init__(self, code: Callable[[Series], int]) -> None:
         self._code = code
         self._lines: list[str] = []  # of the newest text
-        self._heads: list[str | None] = []  # of each line, what stands before its value; None: only the reference reads it
-        self._places: list[int] = []  # of each line, its sample's place in these
+        # Of each line what stands before its value, and its sample's place in these; None: only the reference reads it.
+        self._heads: list[tuple[str, int] | None] = []
         self._codes, self._values = array("I"), array("d")
 
     def read(self, text: str) -> tuple[array[int], array[float]]:
@@ -83,29 +83,27 @@ class ExpositionReader:
         """Take the values of another text; False if more than values may have changed."""
         if len(lines) != len(self._lines):
             return False
-        for i, (line, before) in enumerate(zip(lines, self._lines, strict=True)):
+        for line, before, known in zip(lines, self._lines, self._heads, strict=True):
             if line != before:
-                head = self._heads[i]
-                value = None if head is None or not line.startswith(head) else _value(line[len(head) :])
+                head, place = known or ("", 0)
+                value = _value(line[len(head) :]) if head and line.startswith(head) else None
                 if value is None:
                     return False
-                self._values[self._places[i]] = value
+                self._values[place] = value
         self._lines = lines
         return True
 
     def _learn(self, lines: list[str]) -> None:
         """Find the values of a text that the reference has read."""
-        heads: list[str | None] = []
-        places: list[int] = []
-        count = 0
+        heads: list[tuple[str, int] | None] = []
+        place = 0
         for line in lines:
-            places.append(count)
             sample = bool(line.strip()) and not line.lstrip().startswith("#")
             match = _HEAD.match(line) if sample else None
-            heads.append(match.group() if match else None)
-            count += sample
-        if count == len(self._values):
-            self._lines, self._heads, self._places = lines, heads, places
+            heads.append((match.group(), place) if match else None)
+            place += sample
+        if place == len(self._values):
+            self._lines, self._heads = lines, heads
 
 
 def _value(text: str) -> float | None:

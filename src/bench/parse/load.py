@@ -28,15 +28,13 @@ _WINDOW = 9
 def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) -> tuple[bool | None, float | None]:
     """Whether TTFT came back to what it was before a step in the load, and how long after the step's end it did (s).
 
-    The baseline is the TTFT of the `ok` requests that were due before the step. The server has recovered at the first nine
-    consecutive requests, all due at or after the step's end, whose median TTFT is at most the baseline's P90; a request that failed
-    is one of infinite TTFT, and an answer without TTFT says nothing. The median of nine passes over a few slow requests, and the P90
+    Definition: docs/reference/metrics.md, "Recovery after a step". The median of nine passes over a few slow requests, and the P90
     keeps noise out: of a server that is as before the step, a window passes with a probability of 0.999 (at most 4 of 9 above a value
     that one of ten exceeds). Both are None where fewer than nine requests stand for it before or after the step.
 
     Args:
-        requests: `scheduled_s` (s since the run's start), `outcome`, `ttft_s` (s, null without a token). step_start_s, step_end_s:
-            between which moments the load was higher (s since the run's start).
+        requests: `scheduled_s` (s), `outcome`, `ttft_s` (s, null without a token).
+        step_start_s, step_end_s: between which moments the load was higher (s).
     """
     ok, due = pl.col("outcome") == "ok", pl.col("scheduled_s")
     before = requests.filter((due < step_start_s) & ok)["ttft_s"].drop_nulls()
@@ -62,20 +60,18 @@ _Times = npt.NDArray[np.float64]
 def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: tuple[float, float]) -> dict[str, float | None]:
     """How many requests were in flight by both accounts, and how many of the client's the server did not have.
 
-    A server's gauges are those of its last step, so a request that the client has just sent is missing from them, and a peak that
-    falls between two steps or two scrapes is never seen. What cannot be missing is a request that was in flight at the client all
-    the time from two steps before a scrape to that scrape: so many are *held* by the client then, and the server has as many,
-    running or waiting, unless something between the two holds them back. That a step was made shows in tokens that arrive; steps
-    count as one where they are less than half a second apart.
+    A server's gauges are those of its last step. What cannot be missing from them is a request that was in flight at the client all
+    the time from two steps before a scrape to that scrape: so many are *held* by the client, and the server has as many, running or
+    waiting, unless something between the two holds them back. That a step was made shows in tokens that arrive; steps count as one
+    where they are less than half a second apart.
 
     Args:
         requests: `sent_s`, `end_s` and `token_times_s` (s). telemetry: the samples of the engine's endpoint. window: of the load (s).
 
     Returns:
-        `client_in_flight_mean`, `server_in_flight_mean`: requests, over the scrapes during the load.
-        `held_back_requests`, `held_back_share`: medians of held − server's, in requests and as a share of those held, over the
-        scrapes at which the client held two requests or more (a single one proves nothing).
-        Null where fewer than five scrapes support a mean, or fewer than ten a median, and of gauges that come late.
+        By column means over the scrapes during the load, and medians over those at which the client held two requests or more (a
+        single one proves nothing). Null where fewer than five scrapes support a mean, or fewer than ten a median, and of gauges that
+        come late.
     """
     late = find_catalogue(telemetry["name"].unique().to_list()).late
     both = gauges(telemetry.clear() if late else telemetry).filter(
@@ -139,9 +135,6 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
     """What the run was to be, as plain columns: lengths as the mean of what was sent, whatever they were drawn from; without the
     requests that a closed loop begins with, which are on their way (`schedule`).
 
-    `prompt_fixed` and `output_fixed` are the lengths that were asked for as one number, null otherwise (tokens); `turns` the requests
-    of a conversation.
-
     Args:
         requests: `prompt_asked`, `output_asked` (tokens).
     """
@@ -186,13 +179,7 @@ def load_figures(
         window: when the load began and ended (s).
 
     Returns:
-        `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
-        client), `retried` (requests that were refused and sent again) and `retry_wait_max_s` (longest time that one was held back),
-        those of `in_flight_figures`,
-        `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `standing_queue`),
-        `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters), `prefix_hit_rate_answers` (the
-        same by its answers, None where one does not say it), `prefix_hit_rate_expected` (None where several engines have a cache
-        each, or workers have roles) and `prefix_hit_rate_lru` (of a cache of the server's size; None where that is not known).
+        Columns of the summary's sections of load, prefix cache and recovery.
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0
@@ -205,17 +192,20 @@ def load_figures(
     from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
     times = {"step_start_s": step["start_s"], "step_end_s": step["start_s"] + step["duration_s"]} if step else {}
     recovered, recovery_s = recovery(from_due, **times) if step else (None, None)
-    retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
+    retries = record.definition.get("honour_retry_after")
+    waits = requests.filter(pl.col("attempts") > 1)["waited_s"] if retries else pl.Series(dtype=pl.Float64)
+    counted = in_flight_figures(requests, telemetry, window)
     if ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
         counted = {name: value if name.startswith("client") else None for name, value in counted.items()}
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),
         "in_flight_peak": int(_course(requests)[1].max()),
-        **retries,
+        "retried": len(waits) if retries else None,
+        "retry_wait_max_s": waits.max(),
         **standing_queue(sent, ends, telemetry),
         # A request that is held back is in flight to its user, but not at the server.
-        **(dict.fromkeys(counted) if retries["retried"] else counted),
+        **(dict.fromkeys(counted) if len(waits) else counted),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
         "recovered": recovered,
         "recovery_s": recovery_s,
@@ -231,13 +221,6 @@ def _cached_share(requests: pl.DataFrame) -> float | None:
     if ok.is_empty() or ok["cached_tokens"].null_count() or ok["prompt_tokens"].null_count():
         return None
     return int(ok["cached_tokens"].sum() or 0) / max(1, int(ok["prompt_tokens"].sum() or 0))
-
-
-def _retries(record: RunRecord, requests: pl.DataFrame) -> dict[str, float | None]:
-    if not record.definition.get("honour_retry_after"):
-        return {"retried": None, "retry_wait_max_s": None}
-    waits = requests.filter(pl.col("attempts") > 1)["waited_s"]
-    return {"retried": len(waits), "retry_wait_max_s": waits.max()}  # type: ignore[dict-item]
 
 
 def _rate(moments: pl.Series) -> float | None:

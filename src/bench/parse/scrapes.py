@@ -128,11 +128,6 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
     return tried, samples.select(*TELEMETRY_SCHEMA)
 
 
-def telemetry_table(path: Path, start: float) -> pl.DataFrame:
-    """The samples of `scrape_tables`."""
-    return scrape_tables(path, start)[1]
-
-
 def wide_table(telemetry: pl.DataFrame) -> pl.DataFrame:
     """The study's form: one row a scrape, `elapsed_s` first, then one column a series; the union of all series seen.
 

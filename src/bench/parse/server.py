@@ -59,7 +59,7 @@ def rises(telemetry: pl.DataFrame, samples: Sequence[str]) -> list[float | None]
     is not there or that fell.
     """
     names, shown = _shown(telemetry, samples)
-    rose = {} if shown.is_empty() else _rises(shown, telemetry["scrape"])[0]
+    rose = _rises(shown, telemetry["scrape"])[0]
     return [rose.get(names.get(sample, "")) for sample in samples]
 
 
@@ -108,9 +108,6 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
         telemetry: the samples of the engine's endpoint. scraped: whether any scrape succeeded, though it may have been empty.
         version: the engine's, where it is known.
     """
-    if telemetry.is_empty():
-        missing = find_catalogue((), version).missing if scraped else []
-        return dict.fromkeys(_figures()) | {"metrics_missing": missing, "counters_fell": []}
     scrapes = telemetry["scrape"].unique()
     ours = exposition_names((*GAUGES, *MEANS, *COUNTERS, *HISTOGRAMS))
     exposed = telemetry.filter(pl.col("name").is_in(ours) & pl.col("value").is_not_nan())
@@ -121,7 +118,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     counted = marked(exposed, catalogue.kind).filter("apart").drop("apart")
     seen = {name: (n, first) for name, n, first in
             exposed.group_by("name").agg(n=pl.col("scrape").n_unique(), first=pl.col("scrape").min()).iter_rows()}  # fmt: skip
-    missing = list(catalogue.missing)
+    missing = list(catalogue.missing) if scraped else []
     for metric, name in catalogue.names.items():
         n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
         if n < (scrapes >= first).sum() and not catalogue.late:
@@ -141,16 +138,13 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     return {**figures, "metrics_missing": sorted(missing), "counters_fell": fell}
 
 
-def _figures() -> list[str]:
-    means = (f"{name}_mean_s" for name in HISTOGRAMS)
-    return [*(f"{name}_peak" for name in GAUGES), *COUNTERS, *means, "server_ttft_n"]
-
-
 def _rises(counters: pl.DataFrame, scrapes: pl.Series) -> tuple[dict[str, float], list[str]]:
     """What each counter rose by from the first scrape to the last, over all of its label sets, and the names of those that fell.
 
     A label set that comes later counts from 0.
     """
+    if counters.is_empty():
+        return {}, []
     first, last = scrapes.min(), scrapes.max()
     series = (
         counters.sort("scrape")
@@ -174,11 +168,8 @@ _PINNED = 0.02  # relative range of running requests below which an unknown limi
 def saturated() -> pl.Expr:
     """Whether a run filled the KV cache: a request could not be admitted, or had to be preempted; null where that is not known.
 
-    - A request was preempted, which vLLM does only when no block is free. The counter sees what the gauge, scraped five times a
-      second, can miss.
-    - Peak usage is 0.99 or more.
-    - Requests waited once the load stood, and what was free then was less than a prompt (its 90th percentile), which vLLM admits
-      whole or not at all, and the block that it keeps for itself; not where all of `max_num_seqs` ran, which is a bound of its own.
+    Definition: docs/reference/metrics.md. vLLM preempts only when no block is free, and the counter sees what the gauge, scraped five
+    times a second, can miss. It admits a prompt whole or not at all, and keeps a block for itself.
 
     Args (columns):
         `kv_usage_peak`, `kv_usage_queued` (0–1), `waiting_standing`, `running_peak`, `max_num_seqs` (requests), `preemptions`,
@@ -213,16 +204,12 @@ def counted_tokens(answered: pl.DataFrame, work: Work) -> int | None:
 def counted_bounds(requests: pl.DataFrame, telemetry: pl.DataFrame) -> dict[str, int | None]:
     """The least and the most that the counter of generated tokens may have risen by from the first scrape to the last.
 
-    An answer was certainly counted if its request left after the first scrape and it ended before what the last one shows. Engines
-    count a token as they make it, or all of an answer's before its end leaves the server. Requests that failed may have cost as many
-    tokens as they asked for, or none. Prompt tokens are no such measure: some engines leave cached ones out, others count them again
-    after a preemption.
+    An answer was certainly counted if its request left after the first scrape and it ended before what the last one shows. Requests
+    that failed may have cost as many tokens as they asked for, or none. Prompt tokens are no such measure: some engines leave cached
+    ones out, others count them again after a preemption.
 
     Args:
         requests: `outcome`, `sent_s`, `end_s`, `completion_tokens`, `output_asked`. telemetry: the samples of the engine's endpoint.
-
-    Returns:
-        `server_tokens_least`: null where no answer was certainly counted. `server_tokens_most`: null without scrapes.
     """
     if telemetry.is_empty():
         return {"server_tokens_least": None, "server_tokens_most": None}
@@ -244,9 +231,6 @@ def speculation_figures(telemetry: pl.DataFrame) -> dict[str, float | None]:
 
     Args:
         telemetry: the samples of the engine's endpoint.
-
-    Returns:
-        `acceptance_rate` (accepted ÷ drafted tokens, 0–1) and `accepted_length` (1 + accepted tokens ÷ drafts, tokens).
 
     Source: vLLM's vllm/v1/spec_decode/metrics.py (0.32), whose mean acceptance length counts the token that the model itself adds.
     """

@@ -50,16 +50,13 @@ def judged_frame(judged: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo]) -> dict[str, Any]:
-    """Of one run: `goodput_requests_per_s`, those that met every limit; `slo_share`, their share of those judged (0–1), and both of
-    each class; `judged`.
+    """Of one run `goodput_requests_per_s` and `slo_share`, both of each class too, and `judged`, rows of `JUDGED_FIELDS`.
+
+    Both numbers are null without SLOs or requests, and where no answer has a latency that is limited.
 
     Args:
         run: its summary. requests: `judged_requests`; those without a window, of the whole run. slos: those of all requests, and of
             classes, of which the run need not have any.
-
-    Returns:
-        Both numbers are null without SLOs or requests, and where no answer has a latency that is limited. `judged` has of each
-        request whether it was answered (`ok`) and its latencies (s), as `JUDGED_FIELDS`.
     """
     classes = class_names(run.get("classes"))
     slos = applying(slos, classes)

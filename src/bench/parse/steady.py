@@ -314,8 +314,7 @@ def steady_figures(
 
     Returns:
         The window, None where the run has none to look for: bursts, loads that change on purpose (`step`), and runs of fewer
-        than ten requests. And its numbers, by column; none where no window was looked for. `steady_requests_per_s` counts each request
-        by the share of its chunks that came in the window, and those that a closed loop begins with by what was left of them.
+        than ten requests. And its numbers, by column; none where no window was looked for.
     """
     if definition["arrival"] == "burst" or definition.get("step"):
         return None, {}

@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from bench.runs.columns import columns_of
+
 # tokens of the shortest answer that can show buffering; convention: half and double do as well in benchmarks.stream_truth
 _FEWEST = 4
 # share of buffered answers, whatever their length, at which the moments of tokens are dropped; convention: likewise
@@ -34,15 +36,11 @@ def stream_figures(ok: pl.DataFrame, *, reasons: bool = True) -> dict[str, Any]:
             `done`, `end_s`, `last_token_s`, `accepted_tokens`. reasons: whether the server may keep reasoning to itself.
 
     Returns:
-        `tokens_per_chunk` (streamed tokens ÷ chunks that carry any); `tokens_per_arrival` (likewise by the moments at which tokens
-        came); `hidden_tokens` (tokens that the server counts and did not stream, such as reasoning that it keeps to itself);
-        `unknown_streamed` (answers whose number of streamed tokens is unknown); `held_back_answers` (of four tokens or
-        more, which came at one moment); `without_done` (answers without `[DONE]`).
+        The columns of the summary's section `stream`.
     """
     streamed = ok.filter(pl.col("first_token_s").is_not_null())
     if streamed.is_empty():
-        names = ("tokens_per_chunk", "tokens_per_arrival", "hidden_tokens", "unknown_streamed", "held_back_answers")
-        return dict.fromkeys((*names, "without_done"))
+        return dict.fromkeys(columns_of("stream"))
     known = streamed.filter(_known(streamed, reasons=reasons))
     tokens = int(known["streamed_tokens"].sum() or 0)
     hidden = known.select((pl.col("completion_tokens") - pl.col("streamed_tokens")).sum()).item()

@@ -69,21 +69,22 @@ def aggregate(
     by_deployment = {launch.deployment: launch for launch in (read(Launch, path) for path in launches)}
     known = {fact.deployment: fact for fact in (read(DeploymentFacts, path) for path in facts)}
     parsed = {path: read_run_summary(path) for path in runs}
-    if expected is not None:
-        _refuse_stale({f"{run.deployment}/{run.run}": run.digest for run in parsed.values()}, expected)
+    digests = {f"{run.deployment}/{run.run}": run.digest for run in parsed.values()}
+    if stale := [key for key, digest in digests.items() if expected is not None and expected.get(key) != digest]:
+        keys = " ".join(f"--discard '{key}'" for key in stale)
+        raise BenchError(
+            f"{count_text(len(stale), 'run', of=len(digests))} measured under another definition than the configuration has now. "
+            f"Forget what was measured, and the next workflow measures again: `bench runs {keys}`"
+        )
     summaries = []
     for path, run in parsed.items():
         try:
             table = pl.scan_parquet(path.parent / "requests.parquet")
             requests = table.select(name for name in _JUDGED if name in table.collect_schema()).collect()
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
-        except FileNotFoundError:
+        except (FileNotFoundError, pl.exceptions.PolarsError) as error:
             raise BenchError(
-                f"{path.parent} has a summary.json, and no table of its requests or telemetry. Parse it again."
-            ) from None
-        except pl.exceptions.PolarsError as error:
-            raise BenchError(
-                f"{path.parent}: a table of this run is damaged ({str(error).splitlines()[0]}). Remove "
+                f"{path.parent}: a table of this run is missing or damaged ({str(error).splitlines()[0]}). Remove "
                 f"results/sessions/{path.parents[1].name}/*-parsed.json, and the next workflow makes it again."
             ) from None
         summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
@@ -95,17 +96,6 @@ def aggregate(
     )
     texts.write_csv(summary_csv)
     timeseries_frame([path.parent for path in runs], by_deployment).write_parquet(timeseries)
-
-
-def _refuse_stale(found: Mapping[str, str | None], expected: Mapping[str, str]) -> None:
-    """Name all stale runs at once. Args: found, expected: digests by `deployment/run`."""
-    stale = [key for key, digest in found.items() if expected.get(key) != digest]
-    if stale:
-        keys = " ".join(f"--discard '{key}'" for key in stale)
-        raise BenchError(
-            f"{count_text(len(stale), 'run', of=len(found))} measured under another definition than the configuration has now. "
-            f"Forget what was measured, and the next workflow measures again: `bench runs {keys}`"
-        )
 
 
 def summary_frame(

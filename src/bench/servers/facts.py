@@ -48,23 +48,16 @@ def _printable(version: str) -> str:
 
 def hardware() -> Hardware:
     """This machine."""
+    named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     return Hardware(
-        cpu=_cpu_name(),
+        cpu=named[1] if named else platform.machine(),
         cores=os.cpu_count(),
-        cores_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        cores_allowed=len(os.sched_getaffinity(0)),
         memory_bytes=psutil.virtual_memory().total,
         gpus=tuple(_gpus()),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
     )
-
-
-def _cpu_name() -> str:
-    try:
-        match = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-        return match[1] if match else platform.machine()
-    except OSError:
-        return platform.processor() or platform.machine()
 
 
 def _gpus() -> list[dict[str, str]]:

@@ -28,12 +28,7 @@ SIGNALLED = 128  # the guard's status is this and the number of the signal that 
 
 
 def _prctl(option: int, value: int) -> None:
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _reap() -> None:
@@ -50,11 +45,11 @@ def _end(group: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
-    while _descendants() and time.monotonic() < deadline:
+    while psutil.Process().children(recursive=True) and time.monotonic() < deadline:
         time.sleep(0.05)
         _reap()
     _reap()
-    while left := _descendants():
+    while left := psutil.Process().children(recursive=True):
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -211,9 +211,8 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = 
 
     Returns:
         The terms of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the heaviest,
-        where that is not known). `kv_tokens` is None where it cannot be known before the server reports it: a GPU without
-        `kv_cache_memory`, seen from a machine without one, or a server that is not ours. Bytes of such a server are None where neither
-        its deployment nor its checkpoint states a type.
+        where that is not known). `kv_tokens` is None where only the server can know it: a GPU without `kv_cache_memory` that is not on
+        this machine. Bytes of a server that is not ours are None where neither its deployment nor its checkpoint states a type.
 
     Raises:
         BenchError: a model whose weights are not known is to be started here.
@@ -254,17 +253,19 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = 
             return d.kv_cache_memory
         return int(memory * d.gpu_memory_utilization) - stage.weights - overhead
 
-    each = [(stage, held, None if held is None else stage.pool.tokens(held)) for stage in stages for held in [kv_bytes(stage)]]
-    scarcest, held, planned = min(each, key=lambda row: (row[2] or 0, -row[0].weights))
-    needed = [stage.weights + overhead + (held or 0) for stage, held, _ in each]
+    held = [kv_bytes(stage) for stage in stages]
+    tokens = [None if own is None else stage.pool.tokens(own) for stage, own in zip(stages, held, strict=True)]
+    place = min(range(len(stages)), key=lambda i: (tokens[i] or 0, -stages[i].weights))
+    scarcest, planned = stages[place], tokens[place]
+    needed = [stage.weights + overhead + (own or 0) for stage, own in zip(stages, held, strict=True)]
     plan = MemoryPlan(
         parameters=geometry.parameters,
         device_memory_bytes=memory,
         weight_bytes=scarcest.weights if bytes_known and geometry.weighed else None,
         overhead_bytes=overhead,
-        kv_cache_bytes=held,
+        kv_cache_bytes=held[place],
         # Workers of a CPU engine share the machine's memory; each GPU has its own.
-        needed_bytes=None if held is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
+        needed_bytes=None if held[place] is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
         kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype) if bytes_known else None,
         kv_bytes_per_token_per_device=scarcest.pool.bytes_per_token if bytes_known else None,
         block_size=scarcest.pool.block_size,

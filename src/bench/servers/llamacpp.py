@@ -129,16 +129,11 @@ class LlamaCpp(Managed):
         held = memory // each
         own = held // d.max_num_seqs // _PADDING * _PADDING
         if own == 0:
-            most = held // _PADDING
+            lower = f", or lower max_num_seqs to {held // _PADDING} or less" if held >= _PADDING else ""
             raise BenchError(
                 f"deployments.{spec.name}: {d.max_num_seqs} slots (max_num_seqs) of {_PADDING} tokens, the fewest that llama.cpp "
                 f"makes, take {shown_size(d.max_num_seqs * _PADDING * each)} of KV cache at {each:,} bytes a token; kv_cache_memory "
-                f"is {shown_size(memory)}. Raise it"
-                + (
-                    f", or lower max_num_seqs to {most} or less."
-                    if most
-                    else f": a single slot takes {shown_size(_PADDING * each)}."
-                )
+                f"is {shown_size(memory)}. Raise it{lower}."
             )
         slot = min(own, -(-context // _PADDING) * _PADDING)
         return replace(plan, block_size=slot, kv_tokens=d.max_num_seqs * slot, kv_groups=((None, 1),))

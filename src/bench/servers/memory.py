@@ -47,11 +47,8 @@ def kv_pool(
 
     KV heads are dealt out over the devices; each holds at least one (a latent vector counts as one head, which every device holds).
     Layers of each window, and those with a state, stand in groups of equal size, padded where the numbers do not divide. Of n groups
-    of one kind, each takes every n-th layer.
-
-    A sequence holds one block in each group of states, however long it is: such a group has a window of one token. Where a model has
-    both, blocks are as long as it takes for a state to fit one layer's. Where layers in several groups differ in what a token takes,
-    each is counted with the most; vLLM packs them tighter.
+    of one kind, each takes every n-th layer. A group of states has a window of one token, and blocks are as long as it takes for a
+    state to fit one layer's. Where layers differ in what a token takes, each is counted with the most; vLLM packs them tighter.
 
     Args:
         layers: those of the device's pipeline stage; None for all. The groups are the whole model's; a block of the stage holds as many
@@ -63,28 +60,24 @@ def kv_pool(
         for kind, _ in geometry.attention_kinds
         if (held := kind.size(dtype))
     }
-    counts: dict[int | None, int] = {}
-    for kind, count in geometry.attention_kinds:
-        if kind in shares:
-            counts[kind.window] = counts.get(kind.window, 0) + count
+    alike: dict[int | None, list[int]] = {}  # layers, by their window
+    for i, attention in enumerate(geometry.attentions):
+        if attention in shares:
+            alike.setdefault(attention.window, []).append(i)
     widest = max(shares.values())
     kept = of_states(state_dtype or dtype)
-    states = [state for state in geometry.states if state]
-    page = -(-max((state.size(kept) for state in set(states)), default=0) // tensor_parallel)
-    if states:
+    stateful = [i for i, state in enumerate(geometry.states) if state]
+    page = -(-max((state.size(kept) for state in geometry.states if state), default=0) // tensor_parallel)
+    if stateful:
         block_size = max(block_size, _ALIGNMENT * -(-page // (_ALIGNMENT * widest)))
-    kinds = [*counts.items(), *([(1, len(states))] if states else [])]
-    smallest, largest = min(count for _, count in kinds), max(count for _, count in kinds)
+    kinds = [*alike.items(), *([(1, stateful)] if stateful else [])]
+    smallest, largest = min(len(members) for _, members in kinds), max(len(members) for _, members in kinds)
     size = largest if largest < 1.5 * smallest else smallest
-    groups = [(window, -(-count // size)) for window, count in kinds]
+    groups = [(window, -(-len(members) // size)) for window, members in kinds]
     if layers is not None:
-        alike = [
-            [i for i, kind in enumerate(geometry.attentions) if kind in shares and kind.window == window] for window in counts
-        ]
-        alike += [[i for i, state in enumerate(geometry.states) if state]] if states else []
         size = max(
             sum(i in layers for i in members[first::count])
-            for members, (_, count) in zip(alike, groups, strict=True)
+            for (_, members), (_, count) in zip(kinds, groups, strict=True)
             for first in range(count)
         )
     present = geometry.attentions if layers is None else [geometry.attentions[i] for i in layers]
@@ -109,9 +102,8 @@ def predicted_saturation(
         groups: of `KvPool`; in a group with a window, a request holds the blocks that the window can touch.
 
     Returns:
-        Concurrency at which the cache is full. It holds for exact output lengths; where outputs stop early, use the
-        lengths seen. Of several engines' tokens together it is what all of them hold: dealt out unevenly, the requests fill the first
-        engine before that.
+        Concurrency at which the cache is full. Of several engines' tokens together it is what all of them hold: dealt out unevenly, the
+        requests fill the first engine before that.
     """
     blocks = 0.0
     for window, count in groups:

@@ -151,13 +151,10 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
     """The plan of a model on `setting.tensor_parallel` devices, as plain data.
 
     Returns:
-        Bytes and tokens, of all devices together unless a name says `_per_gpu`. `kv_capacity_tokens` and `predicted_saturation` are
-        null where there is no answer, and `why` explains that, or why the answer is below one request. Where the weights are not known,
-        whatever follows from them is null. `state_bytes_per_sequence` is what layers without a growing cache keep; it is part of
-        `kv_bytes_per_request`. `min_gpus` is of any count,
-        `min_tensor_parallel` of those that divide the heads; so are `gpus_with_headroom` and `tensor_parallel_with_headroom`. In
-        `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
-        `rule_of_thumb` is the estimate of docs/explanation/memory.md, "The rule of thumb for GPUs".
+        Bytes and tokens, of all devices together unless a name says `_per_gpu`. `why` says why no request fits, or fewer than one; then
+        there may be no capacity. Where the weights are not known, whatever follows from them is null. `kv_bytes_per_request` includes
+        `state_bytes_per_sequence`. `min_gpus` and `gpus_with_headroom` are of any count, `…tensor_parallel…` of those that divide the
+        heads. In `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
     """
     placed = placed_on(geometry, device, setting)
     memory, pool, loaded = placed.memory, placed.pool, placed.geometry

@@ -16,7 +16,7 @@ from types import TracebackType
 import psutil
 import requests
 
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
 from bench.headers import UNAUTHORIZED
 from bench.http import api_root, get, get_models
 from bench.runs.environment import for_a_server, redacted_command, service_variables, without_secrets
@@ -265,16 +265,13 @@ def core_groups(cores: int, workers: int) -> list[list[int]]:
     Raises:
         BenchError: the workers need more cores than there are.
     """
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    allowed = sorted(os.sched_getaffinity(0))
     if not cores or (len(allowed) == 1 and workers == 1):
         return []
     if cores * workers > len(allowed):
         raise BenchError(
-            f"cores is {cores}"
-            + (f" for each of {workers} workers, {cores * workers} together" if workers > 1 else "")
-            + f", but this process may use {len(allowed)}. Lower cores"
-            + (" or the deployment's parallelism" if workers > 1 else "")
-            + "."
+            f"cores is {cores} ({count_text(workers, 'worker')}: {cores * workers} together), but this process may use {len(allowed)}. "
+            "Lower cores or the deployment's parallelism."
         )
     return [allowed[i * cores : (i + 1) * cores] for i in range(workers)]
 

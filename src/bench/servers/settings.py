@@ -79,15 +79,9 @@ def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = 
         values = [row.get(name) for row in rows]
         if len(set(values)) < 2 or (unknown and None in values):
             continue
-        same = first.setdefault(_split(values), name)
+        same = first.setdefault(tuple(map(values.index, values)), name)  # how the column splits the rows
         if same == name or name in before:
             found[name] = ()
         else:
             found[same] = (*found[same], name)
     return found
-
-
-def _split(values: Sequence[Any]) -> tuple[int, ...]:
-    """How a column splits the rows: each value as the number of the first of its kind."""
-    seen: dict[Any, int] = {}
-    return tuple(seen.setdefault(value, len(seen)) for value in values)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from ctypes.util import find_library
 from pathlib import Path
@@ -98,9 +97,7 @@ class VLLM(Managed):
     def lacks(self, backend: str, include: Callable[[], Path]) -> str | None:
         """libnuma on a CPU. On a GPU a compiler: it compiles kernels with Triton while it starts."""
         if backend == "cpu":
-            if sys.platform.startswith("linux") and find_library("numa") is None:
-                return "vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1."
-            return None
+            return None if find_library("numa") else "vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1."
         lacking = [] if os.environ.get("CC") or any(map(shutil.which, ("gcc", "clang"))) else ["a C compiler (gcc)"]
         headers = include()
         lacking += [] if (headers / "Python.h").is_file() else [f"Python's headers ({headers}/Python.h)"]
