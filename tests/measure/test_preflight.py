@@ -67,7 +67,7 @@ def test_slots_of_llama_cpp_that_the_memory_does_not_hold(content):
     content["deployments"]["a"] |= {"kv_cache_memory": "100KiB", "max_num_seqs": 4}
     (fault,) = found(content)
     assert "4 slots (max_num_seqs) of 256 tokens, the fewest that llama.cpp makes, take 512 KiB" in fault
-    assert fault.endswith("kv_cache_memory is 100 KiB. Raise it: a single slot takes 128 KiB.")
+    assert fault.endswith("kv_cache_memory is 100 KiB. Raise it.")
 
 
 def test_a_checkpoint_that_is_not_there(content):
