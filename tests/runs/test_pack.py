@@ -225,9 +225,9 @@ def test_two_measurements_of_a_deployment_are_never_mixed(packed, here, monkeypa
     for what in ("run.json", "launch.json", "deployment.json"):
         (here / what).mkdir()
         monkeypatch.chdir(here / what)
-        done = unpack(packed, Store())
+        _, study = unpack(packed, Store())
         assert main(["unpack", str(packed)]) == 0  # the same once more is no other
-        run = Plan.of(load_file(done.study)).runs[0]
+        run = Plan.of(load_file(study)).runs[0]
         own = run.record if what == "run.json" else Path("results/deployments/d000") / what
         if what != "run.json":
             # With all its runs in place, the pack would put its launch and facts there too.

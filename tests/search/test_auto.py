@@ -117,9 +117,9 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    packed = unpack(tmp_path / "all.tar.gz", Store())
-    assert [run.key for run in Plan.of(load_file(packed.study)).runs] == list(there.runs)
-    assert all(Path(run.record).exists() for run in Plan.of(load_file(packed.study)).runs)
+    _, study = unpack(tmp_path / "all.tar.gz", Store())
+    assert [run.key for run in Plan.of(load_file(study)).runs] == list(there.runs)
+    assert all(Path(run.record).exists() for run in Plan.of(load_file(study)).runs)
     monkeypatch.undo()
 
     # A higher precision and another SLO go on from what is measured; a level by hand is a run of both.

@@ -41,7 +41,7 @@ def pack(
     output = output or Path(Paths.RESULTS) / "packs" / f"{file.stem}.tar.gz"
     done = pack(plan, read_yaml(file), output, Store())
     if json:
-        print_json({"file": str(output), "bytes": output.stat().st_size, "runs": done.runs, "missing": done.missing})
+        print_json({"file": str(output), "bytes": output.stat().st_size, "runs": list(done.runs), "missing": done.missing})
         return
     print(f"{output}: {packed_text(done)}, {output.stat().st_size / 2**20:.1f} MiB")
 
@@ -61,15 +61,15 @@ def unpack(
     unpacked = []
     with lock_folder():
         for file in files:
-            done = unpack(file, Store(owner="unpack"))
-            unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})
+            index, study = unpack(file, Store(owner="unpack"))
+            unpacked.append({"file": str(file), "study": str(study), "runs": list(index.runs), "missing": index.missing})
             if not json:
-                print(f"{file}: {packed_text(done)}\nNow: {_draw(done.study)}")
+                print(f"{file}: {packed_text(index)}\nNow: {_draw(study)}")
     if json:
         print_json(unpacked)
 
 
-def _draw(study: Path | None) -> str:
+def _draw(study: Path) -> str:
     """The command that draws a pack's study: in a clone, in a study's own folder, or in one that holds nothing else."""
     from bench.cli.study import installed
     from bench.shipped import SNAKEFILE

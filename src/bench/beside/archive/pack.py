@@ -72,21 +72,7 @@ def read_index(path: Path) -> PackIndex:
     return typed(PackIndex, content)
 
 
-@dataclass(frozen=True)
-class Packed:
-    """What a pack holds.
-
-    Attributes:
-        runs: those in it, as `deployment/run`. missing: those of its study that are not.
-        study: where its configuration lies after `unpack`.
-    """
-
-    runs: tuple[str, ...]
-    missing: tuple[str, ...]
-    study: Path | None = None
-
-
-def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> Packed:
+def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> PackIndex:
     """Write every run of `plan` that is measured, and all that describes how, into one compressed tar file.
 
     Runs whose files do not match their record count as missing.
@@ -137,7 +123,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         )
         _add(tar, INDEX, (json.dumps(asdict(index), indent=1) + "\n").encode())
     unfinished.replace(output)
-    return Packed(tuple(digests), missing)
+    return index
 
 
 def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
@@ -197,9 +183,9 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def packed_text(packed: Packed) -> str:
+def packed_text(index: PackIndex) -> str:
     """The runs of a pack, and how many it lacks."""
-    text = count_text(len(packed.runs), "run")
-    if left := len(packed.missing):
-        text += f"; {left} of the study {is_are(left)} left out, not measured or damaged, such as {packed.missing[0]}"
+    text = count_text(len(index.runs), "run")
+    if left := len(index.missing):
+        text += f"; {left} of the study {is_are(left)} left out, not measured or damaged, such as {index.missing[0]}"
     return text

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 import yaml
 
 from bench.beside.archive.check import check_runs
-from bench.beside.archive.pack import INDEX, STUDY, TUNING, Packed, PackIndex, packed_facts, read_index
+from bench.beside.archive.pack import INDEX, STUDY, TUNING, PackIndex, packed_facts, read_index
 from bench.errors import BenchError, count_text, shown
 from bench.runs.files import UNREADABLE, checksum, files_of, record_digest
 from bench.runs.paths import Paths
@@ -44,8 +44,11 @@ _ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recursio
 _BESIDE = (INDEX, STUDY, "engines", "logs")
 
 
-def unpack(file: Path, store: Store) -> Packed:
+def unpack(file: Path, store: Store) -> tuple[PackIndex, Path]:
     """Put the runs of a pack among the results, as if they had been measured here; the next workflow parses and draws them.
+
+    Returns:
+        What it holds, and where its study lies.
 
     Raises:
         BenchError: it is not a whole pack; these sources define its runs otherwise; or a deployment of the same name, in another
@@ -77,7 +80,7 @@ def unpack(file: Path, store: Store) -> Packed:
         for part in _BESIDE:
             if (folder / part).exists():
                 shutil.move(folder / part, beside / part)
-    return Packed(tuple(run.key for run in plan.runs), index.missing, beside / STUDY)
+    return index, beside / STUDY
 
 
 def extract(file: Path, folder: Path) -> tuple[PackIndex, set[str]]:

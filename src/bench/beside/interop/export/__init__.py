@@ -5,7 +5,7 @@ goes to production, and what was held fixed while it was measured.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -43,7 +43,7 @@ def read_exported(deployment: str) -> dict[str, Any]:
     kind = managed(launch.kind)
     production, inside = kind.production, "/model.gguf" if kind.gguf else "/model"
     image, argv = _uncontained(redacted_command(launch.argv or ()))
-    head, words = _parts(deployment, argv)
+    head, words = _parts(argv)
     facts = read_known(DeploymentFacts, Paths.facts(deployment))
     if facts and launch.digest not in (None, facts.digest):
         facts = None
@@ -140,14 +140,10 @@ def _uncontained(argv: list[str]) -> tuple[str | None, list[str]]:
     return None, argv
 
 
-def _parts(deployment: str, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def _parts(argv: list[str]) -> tuple[list[str], list[str]]:
     """What of a command line starts the server, and what follows the model: `serve` takes it by position."""
-    for word, kept in (("--model", 0), ("serve", 1)):
-        if word in argv[:-1]:
-            at = argv.index(word)
-            return list(argv[: at + kept]), list(argv[at + 2 :])
-    file = Paths.LAUNCH.format(deployment=deployment)
-    raise BenchError(f"{file}: its `argv` names no model. Remove it, and the next workflow resolves the deployment again.")
+    at = argv.index("--model" if "--model" in argv else "serve")
+    return argv[: at + (argv[at] == "serve")], argv[at + 2 :]
 
 
 def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
