@@ -43,17 +43,17 @@ def load(level=2, **more):
 
 # Load processes that fail.
 
-SPEAK = "import os, pickle, struct, sys, time\nread, out = sys.stdin.buffer, sys.stdout.buffer\n"
+SPEAK = "import os, pickle, sys, time\nread, out = sys.stdin.buffer, sys.stdout.buffer\n"
 READ = SPEAK + "pickle.load(read)\n"
 READY = READ + "out.write(pickle.dumps(None)); out.flush()\n"
-CLOCK = READY + "for _ in range(2): read.read(1); out.write(struct.pack('d', time.monotonic())); out.flush()\n"
+CLOCK = READY + "for _ in range(2): pickle.load(read); out.write(pickle.dumps(time.monotonic())); out.flush()\n"
 FAULTS = [
     ("raise SystemExit(3)", "ended with status 3"),
     (READ + "raise SystemExit(3)", "ended with status 3"),
     (READ + "print('mine', flush=True); time.sleep(60)", "ended with status None"),
     (READ + "out.write(pickle.dumps('Connection refused'))", "does not accept 2 connections: Connection refused"),
     (CLOCK + "os.kill(os.getpid(), 9)", "ended with status -9 .* often lacked memory"),
-    (CLOCK + "read.read(8); out.write(pickle.dumps('Too many files: `ulimit -n`'))", "could not go on: Too many.*ulimit"),
+    (CLOCK + "pickle.load(read); out.write(pickle.dumps('Too many files: `ulimit -n`'))", "could not go on: Too many.*ulimit"),
 ]
 
 

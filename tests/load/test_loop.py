@@ -6,7 +6,6 @@ import queue
 import select
 import socket
 import ssl
-import struct
 import subprocess
 import sys
 import threading
@@ -221,11 +220,10 @@ def test_a_process_without_descriptors_says_what_to_raise():
     command = ["bash", "-c", 'ulimit -n 30; exec "$0" -m bench.load', sys.executable]
     with raw_server(silent) as port, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assignment = Assignment("127.0.0.1", port, False, exchanges, connections=2, spare=2, in_flight=0, timeout_s=5.0)
-        process.stdin.write(pickle.dumps(assignment) + b"??" + struct.pack("d", time.monotonic()))
+        process.stdin.write(b"".join(map(pickle.dumps, (assignment, None, None, time.monotonic()))))
         process.stdin.flush()
-        assert pickle.load(process.stdout) is None  # noqa: S301 - our own process
-        process.stdout.read(16)
-        said = pickle.load(process.stdout)  # noqa: S301
+        ready, _, _, said = (pickle.load(process.stdout) for _ in range(4))  # noqa: S301 - our own process
+    assert ready is None
     assert "Too many open files" in said
     assert "`ulimit -n`" in said
 

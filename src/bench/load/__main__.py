@@ -1,7 +1,7 @@
 """The load process: `python -m bench.load`, which a session starts and talks to over its standard input and output.
 
-In: a pickled `Assignment`. Out: `ready` and this process's clock. In: the start on the common clock. Out: a pickled `Report`.
-Where it fails (a connection cannot be opened) it answers with a pickled text instead. If its parent is gone, it ends without a word.
+All are pickles. In: an `Assignment`. Out: None, when its connections are open; twice this process's clock, when asked. In: the start on
+the common clock. Out: a `Report`. Where it fails it answers with a text instead. If its parent is gone, it ends without a word.
 """
 
 # ruff: noqa: E402 - signals come before the other imports
@@ -16,10 +16,9 @@ import gc
 import os
 import pickle
 import resource
-import struct
 import sys
 import time
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from bench.load.connection import Address
 from bench.load.exchange import Assignment, Report
@@ -40,17 +39,14 @@ def main() -> None:
         except BrokenPipeError:
             raise ParentGone from None
         except OSError as error:
-            pickle.dump(_problem(error, assignment), out)
-            out.flush()
+            _tell(_problem(error, assignment), out)
     except (ParentGone, EOFError, pickle.UnpicklingError, BrokenPipeError):
         os._exit(1)  # an orderly end would try to write what is still buffered
 
 
-def _read(into: BinaryIO, count: int) -> bytes:
-    data = into.read(count)
-    if len(data) < count:
-        raise ParentGone
-    return data
+def _tell(what: Any, out: BinaryIO) -> None:
+    pickle.dump(what, out)
+    out.flush()
 
 
 def _problem(error: OSError, assignment: Assignment) -> str:
@@ -61,7 +57,7 @@ def _problem(error: OSError, assignment: Assignment) -> str:
     return problem(error)
 
 
-def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped-def]
+def _send(assignment: Assignment, into: BinaryIO, out: BinaryIO) -> None:
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     tls = None
@@ -71,14 +67,12 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
         tls = tls_context()
     loop = Loop(Address(assignment.host, assignment.port, tls), assignment, into.fileno())
     loop.open()
-    pickle.dump(None, out)
-    out.flush()
+    _tell(None, out)
     # Two questions for the clock: the first answer pays for what the first call costs.
     for _ in range(2):
-        _read(into, 1)
-        out.write(struct.pack("d", time.monotonic()))
-        out.flush()
-    (start,) = struct.unpack("d", _read(into, 8))
+        pickle.load(into)  # noqa: S301 - from the parent
+        _tell(time.monotonic(), out)
+    start: float = pickle.load(into)  # noqa: S301 - from the parent
     realtime = ahead_of_the_server()
     cpu = time.process_time()
     loop.run(start)
@@ -88,8 +82,7 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
     loop.close()
     sent = [exchange for exchange in assignment.exchanges if exchange.scheduled is not None]
     records = [record_of(exchange, start) for exchange in sent]
-    pickle.dump(Report(records, end, loop.lags, cpu, sum(len(x.reads) for x in sent), realtime, loop.stopped), out)
-    out.flush()
+    _tell(Report(records, end, loop.lags, cpu, sum(len(x.reads) for x in sent), realtime, loop.stopped), out)
 
 
 if __name__ == "__main__":

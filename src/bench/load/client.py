@@ -6,13 +6,12 @@ import math
 import os
 import pickle
 import select
-import struct
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,24 +138,25 @@ class PreparedLoad:
         ]
         if not alone:
             return []
-        with self._waiting(alone, lambda: None) as send:
+        with self.waiting(planned=alone) as send:
             return send().records
 
-    def waiting(self, alive: Callable[[], None] = lambda: None) -> AbstractContextManager[Callable[[], LoadResult]]:
+    @contextmanager
+    def waiting(
+        self, alive: Callable[[], None] = lambda: None, planned: list[PlannedRequest] | None = None
+    ) -> Iterator[Callable[[], LoadResult]]:
         """Start its load processes, which takes a while, and yield what sends it; they have ended when the context has.
 
         What is yielded opens the connections, sends everything, and returns when every exchange has ended.
 
         Args:
             alive: called every second while the load is sent; it may raise, which ends the load.
+            planned: other requests, in place of the load's.
 
         Raises:
             BenchError: the server does not accept connections, or a load process ended.
         """
-        return self._waiting(self._planned, alive)
-
-    @contextmanager
-    def _waiting(self, planned: list[PlannedRequest], alive: Callable[[], None]) -> Iterator[Callable[[], LoadResult]]:
+        planned = self._planned if planned is None else planned
         assignments = _assignments(self._target, self._load, planned, [*map(self._exchange, planned)])
         with ExitStack() as stack:
             processes = [stack.enter_context(_Process(self._target, each)) for each in assignments]
@@ -190,7 +190,7 @@ def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedReq
     skews = [process.clock_skew() for process in processes]
     start = time.monotonic() + _LEAD_S
     for process in processes:
-        process.tell(struct.pack("d", start))
+        process.tell(start)
     reports = [process.report(alive) for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
     records = [replace(r, error=target.without_secrets(r.error)) if r.error else r for r in records]
@@ -273,7 +273,7 @@ class _Process:
 
     def assign(self) -> None:
         """Tell it what it sends; it opens its connections then, none of which a server could close while the run waits for others."""
-        self.tell(pickle.dumps(self._assignment))
+        self.tell(self._assignment)
 
     def wait_until_ready(self) -> None:
         if error := self._hear():
@@ -287,11 +287,8 @@ class _Process:
         skew = 0.0
         for _ in range(2):  # the first answer pays for what a first call costs
             before = time.monotonic()
-            self.tell(b"?")
-            answer = self._from.read(8)
-            if len(answer) < 8:
-                raise self._lost()
-            (its,) = struct.unpack("d", answer)
+            self.tell(None)
+            its = self._hear()
             skew = max(0.0, before - its, its - time.monotonic())
         return skew
 
@@ -306,9 +303,9 @@ class _Process:
             raise self._lost()
         return report
 
-    def tell(self, data: bytes) -> None:
+    def tell(self, what: Any) -> None:
         try:
-            self._to.write(data)
+            pickle.dump(what, self._to)
             self._to.flush()
         except BrokenPipeError:
             raise self._lost() from None
