@@ -20,7 +20,7 @@ class Made(NamedTuple):
     """What a request asks.
 
     Attributes:
-        prompt: of it. extras: keys that its body has beside that, such as the tools that a chat may call.
+        prompt, extras: what is sent, and the keys that its body has beside it, such as the tools that a chat may call.
         place, digest: of a source's own prompt: where a user finds it, as `line 3`, and what tells it from others, whatever stands
             around it; None where prompts are made.
     """
