@@ -113,7 +113,7 @@ def price_note(decision: Decision, device: Accelerator | None, runs: pl.DataFram
         return f" {decision.price_per_hour:g} USD an hour of a GPU (or machine) is the study's own price."
     if device is None or device.price_per_hour is None:
         return ""
-    measured = max(runs["started"].drop_nulls(), default="")[:10] if "started" in runs.columns else ""
+    measured = max(runs["started"].drop_nulls(), default="")[:10]
     remark = device.price_remark(date.fromisoformat(measured) if measured else date.today())
     return f" {device.price_per_hour:g} USD an hour of a GPU: {remark}."
 

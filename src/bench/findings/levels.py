@@ -35,7 +35,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
         runs: rows of the summary, of steady windows (`bench.parse.windows`).
 
     Returns:
-        Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
+        Of each level `deployment`, `workload`, `family`, `axis`, `level`, `turns`, `runs` and `valid` (their numbers);
         `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`,
         `tokens_per_s`, `kv_usage_peak`, `reasoning_tokens`, `prefix_hit_rate_answers`: values of `level_values`, None where one is not
         known; where no run is valid, of the invalid ones; `others`, the most of the cores' time that other processes took in an invalid
@@ -53,16 +53,15 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     }
     found = []
     keys = ("deployment", "workload", "family", "axis", "level")
-    order = ["deployment", "family", *(name for name in ("prompt_fixed", "output_fixed") if name in runs.columns), *keys]
-    for key, group in runs.sort(list(dict.fromkeys(order)), nulls_last=True).group_by(keys, maintain_order=True):
+    order = ("deployment", "family", "prompt_fixed", "output_fixed", "workload", "axis", "level")
+    for key, group in runs.sort(order, nulls_last=True).group_by(keys, maintain_order=True):
         place = dict(zip(keys, key, strict=True))
         value = values.get(tuple(place[name] for name in at), {})
         latencies = [value.get(slo.column) for slo in shown]
         found.append(
             {
                 **place,
-                "work": group["work"].first() if "work" in group.columns else None,
-                "turns": group["turns"].max() if "turns" in group.columns else None,
+                "turns": group["turns"].max(),
                 "runs": len(group),
                 "valid": len(group.filter("valid")),
                 "latencies": [
@@ -70,9 +69,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                     for each, slo in zip(latencies, shown, strict=True)
                 ],
                 **{to: value.get(name) for to, name in numbers.items()},
-                "others": group.filter(~pl.col("valid"))["host_other_share"].max()
-                if "host_other_share" in group.columns
-                else None,
+                "others": group.filter(~pl.col("valid"))["host_other_share"].max(),
             }
         )
     return found
@@ -80,7 +77,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 
 def reasons(runs: pl.DataFrame) -> bool:
     """Whether some answer began with reasoning. Args: runs: rows of the summary."""
-    return "reasoning_tokens" in runs.columns and bool((runs["reasoning_tokens"].fill_null(0) > 0).any())
+    return bool((runs["reasoning_tokens"].fill_null(0) > 0).any())
 
 
 def answer(results: Tables) -> Answer:

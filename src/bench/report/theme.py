@@ -220,8 +220,6 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
 
 def disturbed(runs: pl.DataFrame) -> pl.DataFrame:
     """The runs that are invalid as other processes took too much of the cores' time, with that share in `beside`."""
-    if not {"reasons", "host_other_share"} <= set(runs.columns):
-        return runs.clear()
     found = runs.filter(~pl.col("valid"), pl.col("reasons").list.eval(pl.element().str.contains("other_processes")).list.any())
     return found.with_columns(beside=pl.format("{} %", (100 * pl.col("host_other_share")).round().cast(pl.Int64)))
 
@@ -266,8 +264,8 @@ def load_panel(
     ticks = alt.Axis(format="%") if format.endswith("%") else span.ticks
     x, colour, dash = level_axis(results), curve_colour(results), curve_dash(results)
     y = alt.Y(f"{column}:Q", title=f"{title}{', log' * span.log}", scale=span.scale, axis=ticks)
-    wanted = ("curve", "workload", "level", column, "valid", "run")
-    shown = runs.drop_nulls(column).filter(pl.col(column).is_finite()).select(name for name in wanted if name in runs.columns)
+    known = runs.drop_nulls(column).filter(pl.col(column).is_finite())
+    shown = known.select("curve", "workload", "level", column, "valid", "run")
     tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title, format=format)]
     lines = alt.Chart(levels.select("curve", "workload", "level", column))
     layers: list[alt.Chart | alt.LayerChart] = [
