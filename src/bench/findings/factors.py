@@ -88,7 +88,7 @@ def cells(runs: pl.DataFrame) -> pl.DataFrame:
     """One row a configuration, with the means of its repeats, which are no further samples of the factors; `n` repeats.
 
     Args:
-        runs: rows of `with_metrics`, of one family.
+        runs: rows of `with_metrics`, of one family, as in all functions below.
     """
     return runs.group_by("model", *FACTORS, maintain_order=True).agg(
         pl.len().alias("n"), *(pl.col(metric).mean() for metric in metrics_of(runs))
@@ -108,9 +108,6 @@ def strength(r: float) -> str:
 
 def correlations(runs: pl.DataFrame) -> pl.DataFrame:
     """Pearson's correlation of each factor with each metric, over the configurations of each model.
-
-    Args:
-        runs: rows of `with_metrics`, of one family.
 
     Returns:
         One row a model, factor and metric that both vary in three configurations: `model`, `factor`, `metric` (names as in `FACTORS`
@@ -139,19 +136,18 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
     moves neither.
 
     Args:
-        runs: rows of `with_metrics`, of one family. factor: a column of `FACTORS`, but the model.
+        factor: a column of `FACTORS`, but the model.
 
     Returns:
-        One row a model, value and metric: `model`, `value`, `metric`, `mean`, `low`, `high`, and `n`, the
-        configurations averaged; nothing where no configuration has every value.
+        One row a model, value and metric: `model`, `value`, `metric`, `mean`, `low`, `high`, and `n`, the configurations averaged;
+        nothing where no configuration has every value.
     """
-    names = list(FACTORS)
-    others = [name for name in names if name != factor]
+    others = [name for name in FACTORS if name != factor]
     number, every = pl.col("number").log(), pl.col(factor).n_unique()
     return (
-        runs.unpivot(on=list(METRICS), index=["model", *names], variable_name="metric", value_name="number")
+        runs.unpivot(on=list(METRICS), index=["model", *FACTORS], variable_name="metric", value_name="number")
         .filter(pl.col("number") > 0)
-        .group_by("model", "metric", *names, maintain_order=True)
+        .group_by("model", "metric", *FACTORS, maintain_order=True)
         .agg(mean=number.mean(), low=number.min(), high=number.max())
         .filter(every.over("model", "metric", *others) == every.over("model", "metric"))
         .group_by("model", factor, "metric", maintain_order=True)
@@ -160,7 +156,11 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
         .select(
             "model",
             pl.col(factor).cast(pl.Float64).alias("value"),
-            *(pl.col("metric").replace(METRICS), "mean", "low", "high", "n"),
+            pl.col("metric").replace(METRICS),
+            "mean",
+            "low",
+            "high",
+            "n",
         )
     )
 
@@ -171,9 +171,6 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
     Gradient-boosted trees learn the logarithm of the metric (itself, where it can be 0). In each of two rounds, five of them learn
     four fifths of the configurations each, so that every configuration is predicted by one that has not seen it. A factor's
     importance is the loss of R² over all configurations when its column is shuffled, twenty times a round.
-
-    Args:
-        runs: rows of `with_metrics`, of one family.
 
     Returns:
         One row a metric and factor: `metric`, `factor`, `importance` (mean), `low`, `high` (2.5 % to 97.5 % of all shuffles), `score`
