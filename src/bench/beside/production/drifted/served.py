@@ -22,14 +22,15 @@ from bench.servers.metrics import Catalogue
 #: Columns of samples: `at_s` is seconds since whatever moment.
 SAMPLES = {"instance": pl.String, "at_s": pl.Float64, "name": pl.String, "labels": pl.String, "value": pl.Float64}
 _GAUGES = ("running", "waiting")
-_TOKENS = {
+_READ = {
+    "running": "running",
+    "waiting": "waiting",
     "prompt": "server_prompt_tokens",
     "output": "server_generation_tokens",
     "hits": "prefix_hits",
     "queries": "prefix_queries",
+    **{f"{of}_{part}": f"server_{of}_{part}" for of in ("ttft", "itl", "e2e") for part in ("sum", "count")},
 }
-_SUMS = {f"{of}_{part}": f"server_{of}_{part}" for of in ("ttft", "itl", "e2e") for part in ("sum", "count")}
-_READ = {**{gauge: gauge for gauge in _GAUGES}, **_TOKENS, **_SUMS}
 _GAP = 2.5  # times the usual time between scrapes from which on what lies between two is not used; convention: two are missing
 _TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
 
@@ -64,7 +65,7 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     seconds = pl.col("at_s").diff().over("instance")
     scrapes = scrapes.with_columns(seconds=seconds, whole=seconds <= _GAP * seconds.median().over("instance"))
     sums = known.group_by(*scrape, "ours").agg(pl.col("shown").sum()).pivot("ours", index=scrape, values="shown")
-    absent = {name: 0.0 if _TOKENS.get(name) in catalogue.zero else None for name in _READ if name not in sums.columns}
+    absent = {name: 0.0 if metric in catalogue.zero else None for name, metric in _READ.items() if name not in sums.columns}
     table = scrapes.join(sums, on=scrape, how="left").with_columns(
         pl.lit(value, dtype=pl.Float64).alias(name) for name, value in absent.items()
     )

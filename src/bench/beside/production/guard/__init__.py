@@ -23,7 +23,7 @@ _Panel = tuple[str, str, Sequence[tuple[str, str]], _Lines]
 
 def written(measured: Measured) -> tuple[dict[str, str], list[str]]:
     """The text of each file of which something is known, and a line on each thing that is left out."""
-    recorded = list(records(measured)) if measured.kind else []
+    recorded = list(records(measured)) if measured.catalogue.kind else []
     there = {rule["record"] for rule in recorded}
     alerting = list(alerts(measured, there)) if recorded else []
     left = [each for each in alerting if isinstance(each, str)]
@@ -80,7 +80,7 @@ def _haproxy(measured: Measured) -> dict[str, Any] | str:
     limits = measured.limits
     if limits is None or limits.admission is None:
         return f"how many requests to admit is not known, as {measured.no_low if measured.found else 'no limit was found'}"
-    production = getattr(measured.kind, "production", None)
+    production = getattr(measured.catalogue.kind, "production", None)
     return {
         "name": re.sub(r"[^A-Za-z0-9_.-]", "-", measured.deployment),
         "ttft_ms": round(1000 * min((slo.limit_s for slo in measured.slos if slo.metric == "ttft"), default=0.0)),
@@ -103,7 +103,7 @@ def _keda(measured: Measured, there: Collection[str]) -> dict[str, Any] | str:
     if not measured.found or low is None:
         return measured.no_low if measured.found else "no limit was found"
     if series not in there:
-        return f"{measured.engine or 'the server'} does not show {unit}"
+        return f"{measured.catalogue.engine or 'the server'} does not show {unit}"
     admitted = measured.limits.admission if measured.limits and measured.axis == CONCURRENCY else None
     # Behind a proxy that admits fewer, an instance never shows more.
     sustained = min(low, measured.point["c_max"], math.inf if admitted is None else admitted)

@@ -18,7 +18,6 @@ from bench.findings.sizing import Limits, OperatingPoint, limits
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import gauges
 from bench.runs.sentences import load_text
-from bench.servers.kind import Kind
 from bench.servers.metrics import Catalogue, find_catalogue
 from bench.study.slo import Slo, parse_slo
 
@@ -34,9 +33,9 @@ class Measured:
 
     Attributes:
         point: its row of `capacity.parquet`. slos: those of all requests: no server tells classes apart.
-        kind: which engine the metrics are of, and engine: the same with its version.
-        digest: of the deployment. names: what the server calls our metrics. histograms: by latency the name of the server's histogram,
-            without `_bucket`, and the upper bounds of its buckets (s), ascending, by the text of the label `le`.
+        catalogue: which engine the metrics are of, and what it calls ours. digest: of the deployment.
+        histograms: by latency the name of the server's histogram, without `_bucket`, and the upper bounds of its buckets (s),
+            ascending, by the text of the label `le`.
         runs: valid ones at loads up to C_max, the sustained ones. waiting, kv_usage: the most requests that waited in their steady
             windows, and the highest KV usage there (0–1). preemptions: of all of them. hit_rate: the lowest prefix-cache hit rate
             (0–1), where all share prefixes.
@@ -45,10 +44,8 @@ class Measured:
 
     point: Mapping[str, Any]
     slos: tuple[Slo, ...]
-    kind: Kind | None
-    engine: str | None
+    catalogue: Catalogue
     digest: str | None
-    names: Mapping[str, str]
     histograms: Mapping[str, tuple[str, Bounds]]
     runs: int
     waiting: float | None
@@ -87,7 +84,7 @@ class Measured:
     @property
     def limit_text(self) -> str:
         """The limit, and what it was judged by."""
-        point, engine = self.point, self.engine or "engine not known"
+        point, engine = self.point, self.catalogue.engine or "engine not known"
         judged = f" within {', '.join(point['slos'])}" if point["slos"] else ""
         return f"The limit of {point['workload']}{judged}: {limit(point)}, at 95 % confidence; {engine}"
 
@@ -121,10 +118,8 @@ def read_measured(folder: Path, workload: str | None = None) -> Measured:
     return Measured(
         point=point,
         slos=slos,
-        kind=catalogue.kind,
-        engine=catalogue.engine,
+        catalogue=catalogue,
         digest=curve.facts.digest if curve.facts else None,
-        names=catalogue.names,
         histograms=dict(_histograms(last, catalogue)),
         runs=runs.height,
         waiting=highest("waiting"),

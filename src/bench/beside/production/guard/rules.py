@@ -31,7 +31,7 @@ def job(measured: Measured) -> str:
 
 def _own(measured: Measured, name: str, window: str = "", mark: str = "") -> str:
     """A series of the engine, each request once; with a window its rate. Args: mark: a further matcher of labels."""
-    kind = measured.kind
+    kind = measured.catalogue.kind
     assert kind
     matchers = [job(measured), *(f'{label}="{value}"' for label, value in kind.totals.items()), mark]
     found = f"{name}{{{','.join(filter(None, matchers))}}}"
@@ -52,7 +52,7 @@ def _share(measured: Measured, part: str, whole: str, mark: str = "") -> str:
 
 def records(measured: Measured) -> Iterator[_Rule]:
     """What is recorded: the only place where the engine's own names stand."""
-    names, own = measured.names, job(measured)
+    names, own = measured.catalogue.names, job(measured)
     found = {
         series: _each(measured, names[ours], window)
         for series, ours, window in (
@@ -103,7 +103,7 @@ def _on_load(measured: Measured, there: Collection[str]) -> Iterator[_Rule | str
         yield f"No alert on the load: its limit is not known; C_max is {point['c_max']:g} or more."
         return
     if series not in there:
-        yield f"No alert on the load: the metrics of {measured.engine} do not show {unit}."
+        yield f"No alert on the load: the metrics of {measured.catalogue.engine} do not show {unit}."
         return
     if low is None:
         yield f"No alert on the load: {measured.no_low}."
