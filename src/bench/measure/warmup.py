@@ -65,12 +65,8 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     while not stable and len(ttfts) + _IN_A_ROW <= max(_IN_A_ROW, settings.warmup_requests):
         latest = send("closed", _IN_A_ROW)
         ttfts += latest
-        if alone.prompts.sized:
-            stable = _alike(latest)
-        else:
-            stable = len(ttfts) > _IN_A_ROW and all(
-                _alike(pair) for pair in zip(ttfts[-2 * _IN_A_ROW : -_IN_A_ROW], latest, strict=True)
-            )
+        pairs = [latest] if alone.prompts.sized else [*zip(ttfts[-2 * _IN_A_ROW : -_IN_A_ROW], latest, strict=False)]
+        stable = bool(pairs) and all(map(_alike, pairs))
     firsts = {request.request_class: request for request in reversed(planned)}
     for request in firsts.values():
         if request.request_class != model.request_class:

@@ -109,15 +109,11 @@ class VLLM(Managed):
         return None
 
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
-        d = deployment
-        wrong = (
-            (not d.cores, "cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more"),
-            (
-                d.kv_cache_dtype not in ("auto", "fp8"),
-                f"kv_cache_dtype: vLLM has no {d.kv_cache_dtype} KV cache; give fp8 or auto",
-            ),
-        )
-        return next((text for is_wrong, text in wrong if is_wrong), None)
+        if not deployment.cores:
+            return "cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more"
+        if deployment.kv_cache_dtype not in ("auto", "fp8"):
+            return f"kv_cache_dtype: vLLM has no {deployment.kv_cache_dtype} KV cache; give fp8 or auto"
+        return None
 
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """On a CPU 32, and 16 of latent attention, whose backend there has no others; on a GPU 16, and 64 of latent attention.
@@ -153,7 +149,7 @@ class VLLM(Managed):
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
         """Flags of `vllm serve`, which refuses to start with a longer --max-model-len than its KV cache holds."""
         d = spec.deployment
-        flags: dict[str, Flag] = {
+        flags: dict[str, Flag | None] = {
             "served-model-name": spec.served_name,
             "host": "127.0.0.1",
             "port": "{port}",
@@ -162,24 +158,17 @@ class VLLM(Managed):
             "tensor-parallel-size": d.tensor_parallel,
             "block-size": plan.block_size if plan else self.block_size(spec, None),
             "enable-prefix-caching": d.prefix_caching,
+            "pipeline-parallel-size": d.pipeline_parallel if d.pipeline_parallel > 1 else None,
+            "data-parallel-size": d.data_parallel if d.data_parallel > 1 else None,
+            "max-model-len": longest,
+            "kv-cache-dtype": d.kv_cache_dtype if d.kv_cache_dtype != "auto" else None,
+            "kv-cache-memory-bytes": d.kv_cache_memory,
+            "gpu-memory-utilization": d.gpu_memory_utilization if d.kv_cache_memory is None else None,
+            "load-format": "dummy" if spec.model.synthetic else None,
+            # Compiling costs minutes, and gains nothing for models as small as those of CPUs.
+            "enforce-eager": True if spec.engine.backend == "cpu" else None,
         }
-        if d.pipeline_parallel > 1:
-            flags["pipeline-parallel-size"] = d.pipeline_parallel
-        if d.data_parallel > 1:
-            flags["data-parallel-size"] = d.data_parallel
-        if longest is not None:
-            flags["max-model-len"] = longest
-        if d.kv_cache_dtype != "auto":
-            flags["kv-cache-dtype"] = d.kv_cache_dtype
-        if d.kv_cache_memory is not None:
-            flags["kv-cache-memory-bytes"] = d.kv_cache_memory
-        else:
-            flags["gpu-memory-utilization"] = d.gpu_memory_utilization
-        if spec.model.synthetic:
-            flags["load-format"] = "dummy"
-        if spec.engine.backend == "cpu":
-            flags["enforce-eager"] = True  # compiling costs minutes, and gains nothing for models this small
-        return flags
+        return {name: value for name, value in flags.items() if value is not None}
 
     def model(self, path: str, command: Sequence[str]) -> list[str]:
         """`vllm serve` takes it by position, the module that it runs takes it by name."""
