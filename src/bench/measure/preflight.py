@@ -12,7 +12,7 @@ from typing import Any
 from bench.errors import BenchError, count_text, first_names
 from bench.headers import filled_headers
 from bench.http import api_root
-from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.exposition import find_metrics
 from bench.measure.nvml import nvml_endpoint, nvml_problem
 from bench.measure.served import find_workers, refuse_absent
 from bench.models.config_json import geometry_at, geometry_of_model, stated_weights
@@ -148,13 +148,9 @@ def _refuse_no_metrics(spec: DeploymentSpec) -> None:
     if spec.engine.workers:
         find_workers(base_url, {each: each for each in map(api_root, spec.engine.workers)}, headers, named=f"{where}.workers")
         return
-    found = find_metrics(base_url, spec.engine.metrics, headers)
-    try:
-        worth_reading(found, named=f"{where}.metrics", say=lambda _: None)
-    except BenchError as error:
-        raise BenchError(
-            f"{error} Correct the address; `metrics: none` measures without, and causes and KV cache stay unknown."
-        ) from None
+    if why := find_metrics(base_url, spec.engine.metrics, headers).why:
+        remedy = "Correct the address; `metrics: none` measures without, and causes and KV cache stay unknown."
+        raise BenchError(f"{where}.metrics: {why}. {remedy}")
 
 
 def _blamed(spec: DeploymentSpec, check: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ import requests
 from bench.errors import BenchError
 from bench.headers import UNAUTHORIZED, filled_headers
 from bench.http import api_root, get_models, problem
-from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
+from bench.measure.exposition import engine_kind, find_metrics, kv_facts
 from bench.runs.deployment import KvFacts
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.servers.kind import common, total
@@ -65,7 +65,8 @@ def find_workers(
         role = (PREFILL if place < prefill else DECODE) if prefill else None
         # Which of them the warm-up came to is not known: a metric may wait for a worker's first request.
         found = find_metrics(base_url, f"{address}/metrics", headers, alone=False)
-        worth_reading(found, named=f"{named}: {address}", say=lambda _: None)
+        if found.why:
+            raise BenchError(f"{named}: {address}: {found.why}.")
         workers.append(
             Worker(
                 name=f"{name} ({role})" if role else name,
