@@ -21,7 +21,6 @@ from bench.runs.paths import Paths
 from bench.servers.spec import DeploymentSpec
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
-from bench.study.decision import Decision
 from bench.study.precision import with_requests
 from bench.study.search import Search, competing
 from bench.study.searches import SearchSpec, found_runs
@@ -231,6 +230,10 @@ class Plan:
 
         A search contributes placeholder levels, so that curve figures are selected before it has run.
         """
+        decision = self.config.decision  # with fixed costs alone a table says all that an instance costs and earns
+        variable_costs = decision.price_per_million_tokens is not None and bool(
+            decision.energy_price_per_kwh or decision.cost_per_million_requests
+        )
         of_searches = {(search.deployment.name, search.workload_name) for search in self.searches}
         alone = [
             run for run in self.runs if run.searched and (run.deployment.name, run.workload_name) not in of_searches
@@ -269,18 +272,11 @@ class Plan:
                 "turns": run.workload.turn_count,
                 "honour_retry_after": run.workload.honour_retry_after,
                 "keep_answers": run.workload.keep_answers,
-                "slo": bool(self.config.decision.slo),
-                "variable_costs": _variable_costs(self.config.decision),
+                "slo": bool(decision.slo),
+                "variable_costs": variable_costs,
             }
             for run in (*self.listed, *alone, *sketched)
         ]
-
-
-def _variable_costs(decision: Decision) -> bool:
-    """Whether an instance earns something, and what it costs moves with its load: with fixed costs alone a table says it all."""
-    return decision.price_per_million_tokens is not None and bool(
-        decision.energy_price_per_kwh or decision.cost_per_million_requests
-    )
 
 
 def _fixed(workload: Workload) -> dict[str, int | None]:
