@@ -37,10 +37,9 @@ class Choices(Endpoint):
         return bool(content.get("choices"))
 
     def text(self, content: Mapping[str, Any]) -> str:
-        parts = (
-            (choice.get("delta") or choice.get("message") or {}).get("content") if self.chats else choice.get("text")
-            for choice in content.get("choices") or ()
-        )
+        choices = content.get("choices") or ()
+        said = ((choice, choice.get("delta") or choice.get("message")) for choice in choices)
+        parts = (each.get("content") if each else choice.get("text") for choice, each in said)
         return "".join(part for part in parts if isinstance(part, str))
 
 
