@@ -121,8 +121,8 @@ async def answer(server: FakeServer, reader: asyncio.StreamReader, writer: async
                     await _complete(server, body, arrival, writer)
             else:
                 told = server.exposition(server) if server.exposition else _counting(server)
-                text = (told if path == "/metrics" else server.pages.get(path, _PAGES.get(path, "{}"))).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+                text = told if path == "/metrics" else server.pages.get(path, _PAGES.get(path, "{}"))
+                writer.write(_whole(200, text))
             await writer.drain()
             if writer.is_closing():
                 return
@@ -149,9 +149,13 @@ def _refusal(server: FakeServer, path: str, headers: dict[str, str]) -> bytes | 
     if path.removeprefix(server.prefix) in server.statuses:
         return _empty(*server.statuses[path.removeprefix(server.prefix)])
     if any(headers.get(name) != value for name, value in server.keys.items()):
-        text = json.dumps({"error": {"message": f"wrong key: {headers}"}}).encode()
-        return b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(text) + text
+        return _whole(401, json.dumps({"error": {"message": f"wrong key: {headers}"}}))
     return None
+
+
+def _whole(status: int, text: str) -> bytes:
+    """An answer that is not streamed."""
+    return b"HTTP/1.1 %d Told\r\ncontent-length: %d\r\n\r\n%b" % (status, len(text.encode()), text.encode())
 
 
 def _empty(status: int, headers: dict[str, str]) -> bytes:
@@ -184,21 +188,17 @@ async def _complete(  # noqa: PLR0912, PLR0915
             writer.write(_empty(*refused))
             return
         if given:
-            text = given[1] if isinstance(given[1], str) else json.dumps(given[1])
-            writer.write(b"HTTP/1.1 %d Told\r\ncontent-length: %d\r\n\r\n" % (given[0], len(text.encode())) + text.encode())
+            writer.write(_whole(given[0], given[1] if isinstance(given[1], str) else json.dumps(given[1])))
             return
         if server.echoes and len(server.arrivals) % server.echoes == 0:
             text = json.dumps(
                 {"error": {"message": f"upstream refused: {'x' * 180} {server.authorization} <script>alert(1)</script>"}}
             )
-            if len(server.arrivals) % (2 * server.echoes):
-                writer.write(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(text) + text.encode())
-            else:
-                writer.write(STREAM_HEAD + chunk(text.encode()[2:]) + b"0\r\n\r\n")
+            streamed = not len(server.arrivals) % (2 * server.echoes)
+            writer.write(STREAM_HEAD + chunk(text.encode()[2:]) + b"0\r\n\r\n" if streamed else _whole(401, text))
             return
         if server.behaviour == "http_error":
-            text = json.dumps({"error": {"message": "no such model", "code": 404}}).encode()
-            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+            writer.write(_whole(404, json.dumps({"error": {"message": "no such model", "code": 404}})))
             return
         usage = {"prompt_tokens": _prompt_tokens(server, body), "completion_tokens": limit + server.token_offset}
         counts = {"usage": usage} if server.usage else {}
@@ -208,17 +208,11 @@ async def _complete(  # noqa: PLR0912, PLR0915
             server.generated += limit + server.token_offset
             said = "all of it"
             choice = {"message": {"role": "assistant", "content": said}} if "messages" in body else {"text": said}
-            text = json.dumps({"choices": [choice], **counts}).encode()
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+            writer.write(_whole(200, json.dumps({"choices": [choice], **counts})))
             return
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(STREAM_HEAD)
         writes: list[float] = []
         server.writes.append(writes)
-
-        def event(data: str) -> None:
-            raw = f"data: {data}\n\n".encode()
-            writer.write(b"%x\r\n" % len(raw) + raw + b"\r\n")
-
         if server.behaviour == "silent":
             await asyncio.sleep(30)
         async with server.line or nullcontext():
@@ -237,12 +231,12 @@ async def _complete(  # noqa: PLR0912, PLR0915
             key = "reasoning_content" if i < server.reasons else "content"
             text = {"delta": {key: f" t{i}"}} if "messages" in body else {"text": f" t{i}"}
             last = {"finish_reason": finish} if server.ends and i == limit - 1 else {}
-            event(json.dumps({"choices": [{"index": 0, **text, **last}]}))
+            writer.write(chunk({"choices": [{"index": 0, **text, **last}]}))
         if server.behaviour == "ok":
             server.generated += server.token_offset
             if body.get("stream_options", {}).get("include_usage"):
-                event(json.dumps({"choices": [], **counts}))
-            event("[DONE]")
+                writer.write(chunk({"choices": [], **counts}))
+            writer.write(chunk(b"[DONE]"))
         writer.write(b"0\r\n\r\n")
     finally:
         server.in_flight -= 1

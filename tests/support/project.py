@@ -24,6 +24,7 @@ from bench.servers.deployment import Engine
 from bench.servers.environment import prepare_engine
 from tests.support.command import bench
 from tests.support.forked import snakemake
+from tests.support.server import eventually
 from tests.support.stores import copy_project, fill_store, write_study
 from tests.support.study import CONTENT, ROOT
 
@@ -204,25 +205,18 @@ class Project:
         """How far each session is."""
         return [read(SessionProgress, path) for path in self.folder.glob("results/deployments/**/progress.json")]
 
-    def wait_for_stored(self, count: int, workflow: subprocess.Popen, within: float = 300) -> None:
-        end = time.monotonic() + within
-        while self.stored() < count:
-            assert workflow.poll() is None, self.said()[-6000:]
-            assert time.monotonic() < end, f"{self.stored()} of {count} runs after {within} s"
-            time.sleep(0.05)
+    def wait_for_stored(self, count: int, workflow: subprocess.Popen) -> None:
+        assert eventually(lambda: workflow.poll() is not None or self.stored() >= count, within=300), self.stored()
+        assert self.stored() >= count, self.said()[-6000:]
 
-    def wait_for_load(self, workflow: subprocess.Popen, within: float = 120) -> None:
+    def wait_for_load(self, workflow: subprocess.Popen) -> None:
         """Until requests of a run under way are in flight."""
-        end = time.monotonic() + within
-        while not any(session.run and time.time() > session.since + _STARTS_S for session in self.watched()):
-            assert workflow.poll() is None, self.said()[-6000:]
-            assert time.monotonic() < end, f"no request in flight after {within} s"
-            time.sleep(0.02)
 
-    def nothing_left(self, within: float = 45) -> bool:
-        end = time.monotonic() + within
-        while self.processes():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.2)
-        return True
+        def flying() -> bool:
+            return any(session.run and time.time() > session.since + _STARTS_S for session in self.watched())
+
+        assert eventually(lambda: workflow.poll() is not None or flying(), within=120)
+        assert workflow.poll() is None, self.said()[-6000:]
+
+    def nothing_left(self) -> bool:
+        return eventually(lambda: not self.processes(), within=45)
