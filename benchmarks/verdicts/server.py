@@ -53,18 +53,9 @@ class Request:
     prompt: int
     output: int
     left: int = 0
-    entered: float = 0.0  # when the engine got it
-    made: list[float] = field(default_factory=list)  # when the engine made each token
     tokens: list[float] = field(default_factory=list)  # when the client got it
     end: float | None = None
     status: int = 200
-
-
-@dataclass
-class _State:
-    waiting: deque[Request] = field(default_factory=deque)
-    running: list[Request] = field(default_factory=list)
-    gated: deque[Request] = field(default_factory=deque)
 
 
 def serve(
@@ -75,7 +66,12 @@ def serve(
     Args:
         lengths: tokens of prompts and outputs, each varied by a tenth. delay: by how much each request leaves late (s).
     """
-    state, done, gauges, now = _State(), [], [(-1.0, engine.others, 0)], 0.0
+    waiting, gated, running = (
+        deque[Request](),
+        deque[Request](),
+        list[Request](),
+    )  # gated: held by what stands before the engine
+    done, gauges, now = [], [(-1.0, engine.others, 0)], 0.0
     coming: list[tuple[float, int, float]] = [(due + delay[i], i, due) for i, due in enumerate(load.due)]
     heapq.heapify(coming)
     sent = len(coming)
@@ -87,8 +83,8 @@ def serve(
             heapq.heappush(coming, (at + delay[sent] + 0.0002, sent, at))
             sent += 1
 
-    while coming or state.waiting or state.running or state.gated:
-        if not (state.waiting or state.running or state.gated):
+    while coming or waiting or running or gated:
+        if not (waiting or running or gated):
             now = max(now, coming[0][0])
         while coming and coming[0][0] <= now:
             at, _, due = heapq.heappop(coming)
@@ -96,41 +92,29 @@ def serve(
             prompt = max(1, round(lengths[0] * generator.uniform(0.9, 1.1)))
             request = Request(due, at, prompt, output, left=prompt)
             done.append(request)
-            if engine.admitted is not None and len(state.waiting) + len(state.running) >= engine.admitted:
+            if engine.admitted is not None and len(waiting) + len(running) >= engine.admitted:
                 request.status, request.end = 503, at + _REFUSED_S
                 follow(request.end)
             else:
-                state.gated.append(request)
-        inside = len(state.waiting) + len(state.running)
-        while state.gated and (engine.gate is None or inside < engine.gate):
-            request = state.gated.popleft()
-            request.entered = request.sent if engine.gate is None else max(request.sent, now)
-            state.waiting.append(request)
-            inside += 1
-        now = _step(engine, state, now, follow)
-        gauges.append((now, len(state.running) + engine.others, len(state.waiting)))
+                gated.append(request)
+        while gated and (engine.gate is None or len(waiting) + len(running) < engine.gate):
+            waiting.append(gated.popleft())
+        # A step: as much of the prompts as fits, and a token for each sequence that is through with its own.
+        while waiting and len(running) + engine.others < engine.slots:
+            running.append(waiting.popleft())
+        budget = engine.budget
+        for request in running:
+            part = min(request.left, budget)
+            request.left -= part
+            budget -= part
+        sequences = len(running) + engine.others
+        now += engine.step_s * (1 + engine.per_sequence * max(0, sequences - 1)) + engine.prefill_s * (engine.budget - budget)
+        for request in running:
+            if not request.left:
+                request.tokens.append(now + OVERHEAD_S)
+                if len(request.tokens) == request.output:
+                    request.end = request.tokens[-1]
+                    follow(request.end)
+        running = [request for request in running if request.end is None]
+        gauges.append((now, len(running) + engine.others, len(waiting)))
     return done, gauges
-
-
-def _step(engine: Engine, state: _State, now: float, follow: object) -> float:
-    """One step: prefill as much as fits, a token for each sequence that is through with it; the moment of its end."""
-    budget = engine.budget
-    while state.waiting and len(state.running) + engine.others < engine.slots:
-        state.running.append(state.waiting.popleft())
-    prefilled = 0
-    for request in state.running:
-        part = min(request.left, budget)
-        request.left -= part
-        budget -= part
-        prefilled += part
-    sequences = len(state.running) + engine.others
-    now += engine.step_s * (1 + engine.per_sequence * max(0, sequences - 1)) + engine.prefill_s * prefilled
-    for request in state.running:
-        if not request.left:
-            request.made.append(now)
-            request.tokens.append(now + OVERHEAD_S)
-            if len(request.tokens) == request.output:
-                request.end = request.tokens[-1]
-                follow(request.end)  # type: ignore[operator]
-    state.running = [request for request in state.running if request.end is None]
-    return now

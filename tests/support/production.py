@@ -17,6 +17,7 @@ from bench.beside.production.curve import Curve
 from bench.beside.production.drifted import Drift, find_drift
 from bench.beside.production.drifted.served import SAMPLES, Window
 from bench.results import Results
+from tests.support import records
 
 SLOTS = 16
 STEP_S, EACH_S, PROMPT_S = 0.008, 0.001, 0.0002  # of a step, for each request in it, and of a prompt token
@@ -141,9 +142,9 @@ def lengths(
     return prompt, output, round(prompt * random.binomial(10, planted.hits) / 10)
 
 
-def wandering(random: np.random.Generator, share: float, minutes: float = 5.0) -> Callable[[float], float]:
+def wandering(random: np.random.Generator, share: float) -> Callable[[float], float]:
     """A factor about 1 that moves over minutes: an autoregression of one value a minute. Args: share: its standard deviation."""
-    keep, value, values = math.exp(-1 / minutes), float(random.normal()), []
+    keep, value, values = math.exp(-1 / 5), float(random.normal()), []
     for _ in range(200):
         value = keep * value + math.sqrt(1 - keep**2) * float(random.normal())
         values.append(math.exp(share * value - share**2 / 2))
@@ -191,8 +192,6 @@ class PlantedCurve(Curve):
 
 def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
     """What a study measured. Args: planted: production as it was then."""
-    from bench.runs.deployment import DeploymentFacts, Hardware  # noqa: PLC0415 - as above
-
     slow = math.exp(random.normal(0, STARTS_DIFFER))
     tables, rows = {}, []
     for level in LEVELS:
@@ -205,11 +204,8 @@ def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
         rows.append({"deployment": "a", "run": f"r{level}", "level": float(level), "valid": True, "counts_valid": True,
                      "steady_from_s": 20.0, "steady_until_s": 140.0, "steady_requests_per_s": rate, "session": 1,
                      "prompt_tokens": planted.prompt, "output_tokens": planted.output, "workers": None})  # fmt: skip
-    facts = DeploymentFacts(
-        deployment="a", digest="d", engine_version="0.32.0", managed=True, command=(), environment={}, ready_s=1.0,
-        hardware=Hardware(cpu="", cores=1, gpus=()), kv_blocks=None, block_size=None, kv_tokens=None,
-    )  # fmt: skip
-    curve = PlantedCurve(Results(Path(), pl.DataFrame()), {"deployment": "a", "workload": "w"}, pl.DataFrame(rows), facts)
+    results, point = Results(Path(), pl.DataFrame()), {"deployment": "a", "workload": "w"}
+    curve = PlantedCurve(results, point, pl.DataFrame(rows), records.facts())
     object.__setattr__(curve, "tables", tables)
     return curve
 
