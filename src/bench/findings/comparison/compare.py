@@ -108,11 +108,11 @@ def compare(
     return Comparison(
         matched=pairs.select(_RUN).n_unique(),
         effects=but_for_the_machine(judged, machine) if machine else judged,
-        failures=_rows(failed),
+        failures=tuple(failed.to_dicts()),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
         alone=_alone("baseline", ours, theirs) + _alone("candidate", theirs, ours),
-        uncompared=_rows(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left")),
+        uncompared=tuple(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left").to_dicts()),
         absent=tuple(name for name in metrics if name not in found and any(side[name].count() for side in (ours, theirs))),
         estimates=tuple(name for name in metrics if name in found and (_estimated(ours, name) or _estimated(theirs, name))),
         differences=tuple(differences(_paired(ours, theirs))),
@@ -123,7 +123,7 @@ def compare(
 
 def _alone(name: str, side: pl.DataFrame, other: pl.DataFrame) -> Rows:
     rows = side.join(other, on=_RUN, how="anti")
-    return _rows(rows.select(pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]))
+    return tuple(rows.select(pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]).to_dicts())
 
 
 def _one_after_the_other(ours: pl.DataFrame, theirs: pl.DataFrame) -> bool:
@@ -241,10 +241,6 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
     load = ["workload", "axis", "level"]
     names = others.join(baseline, on=load, how="semi", maintain_order="left")["deployment"].unique(maintain_order=True)
     return {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
-
-
-def _rows(frame: pl.DataFrame) -> Rows:
-    return tuple(frame.to_dicts())
 
 
 def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
