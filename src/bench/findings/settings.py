@@ -204,16 +204,16 @@ def _judged(gain: SettingGain, load: Load, same: Sequence[SettingGain]) -> Load:
         return load
     first, latencies = {gain.devices[0]: _ONE}, {each.devices[1]: at.latency for each, at in there}
     most = _best(first | {each.devices[1]: _over(at.ratio, each.times or 1.0) for each, at in there})
-    quick = {devices: _inverse(ratio) for devices, ratio in latencies.items() if ratio}
+    quick = {
+        devices: Ratio(1 / ratio.value, ratio.high and 1 / ratio.high, ratio.low and 1 / ratio.low)
+        for devices, ratio in latencies.items()
+        if ratio
+    }
     return replace(load, most=most, quickest=_best(first | quick) if len(quick) == len(latencies) else ())
 
 
 def _over(ratio: Ratio, times: float) -> Ratio:
     return Ratio(ratio.value / times, ratio.low and ratio.low / times, ratio.high and ratio.high / times)
-
-
-def _inverse(ratio: Ratio) -> Ratio:
-    return Ratio(1 / ratio.value, ratio.high and 1 / ratio.high, ratio.low and 1 / ratio.low)
 
 
 def _best(speeds: Mapping[int, Ratio]) -> tuple[int, ...]:

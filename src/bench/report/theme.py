@@ -95,10 +95,14 @@ def is_log(results: Curves) -> bool:
 
 def level_axis(results: Curves, field: str = "level") -> alt.X:
     """The load, one of `bench.axes`, with a tick at each measured one: a panel of any part of them has all of its own."""
+    title, conversations = AXES[results.axis].title, (results.runs["turns"] > 1).fill_null(False)
+    if results.axis == RATE and conversations.any():
+        both = "rate (requests/s; with turns, conversations/s)"
+        title = "rate (conversations/s)" if conversations.all() else both
     digits = "d" if AXES[results.axis].held else "~g"
     loads = results.runs["level"].unique().sort().to_list()
     axis = alt.Axis(values=loads, labelBound=12, format=digits, labelFlush=False, labelOverlap="greedy")
-    return alt.X(f"{field}:Q", title=_load_title(results), scale=level_span(results).scale, axis=axis)
+    return alt.X(f"{field}:Q", title=title, scale=level_span(results).scale, axis=axis)
 
 
 def level_span(results: Curves) -> Span:
@@ -197,15 +201,6 @@ def limit_line(limit: float | None, y: Span, axis: alt.Y, label: str) -> list[al
     text = base.mark_text(align="left", baseline="bottom", dx=4, dy=-3, fontSize=13, color="#333333")
     rule = base.mark_rule(strokeDash=[7, 4], color="black", strokeWidth=1.2)
     return [rule.encode(y=at), text.encode(x=alt.value(0), y=at, text="said:N")]
-
-
-def _load_title(results: Curves) -> str:
-    """The load's name with its unit: a rate of requests, of conversations where those have turns, or of both."""
-    title = AXES[results.axis].title
-    conversations = (results.runs["turns"] > 1).fill_null(False)
-    if results.axis != RATE or not conversations.any():
-        return title
-    return "rate (conversations/s)" if conversations.all() else "rate (requests/s; with turns, conversations/s)"
 
 
 def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
