@@ -147,10 +147,11 @@ def lost(name, *, leave=False, twice=False, output=True):
     os.execve(sys.executable, [f"VLLM::{name}", "-S", "-c", code], {})
 lost("renamed")
 lost("left", leave=True)
+lost("silent", output=False)
 lost("daemon", leave=True, twice=True, output=False)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        ready = open(sys.argv[3]).read().count("lost ") >= 3
+        ready = open(sys.argv[3]).read().count("lost ") >= 4
         self.send_response(200 if ready else 503); self.end_headers()
     def log_message(self, *args): pass
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
@@ -173,13 +174,13 @@ def lost_ones(tmp_path):
 
 @pytest.mark.parametrize(
     ("killed", "found"),
-    [(False, 3), (True, 2)],  # a daemon in every sense is found by a guard alone
+    [(False, 4), (True, 3)],  # a daemon in every sense is found by a guard alone
 )
 def test_processes_that_get_lost_end_with_their_server(tmp_path, killed, found):
     running, _ = losing(tmp_path)
     with running:
         lost = lost_ones(tmp_path)
-        assert set(lost) == {"renamed", "left", "daemon"}
+        assert set(lost) == {"renamed", "left", "silent", "daemon"}
         assert not any(psutil.Process(pid).environ() for pid in lost.values())
         if killed:
             running._guard.kill()
@@ -188,7 +189,7 @@ def test_processes_that_get_lost_end_with_their_server(tmp_path, killed, found):
     if "daemon" not in ended:
         os.kill(lost["daemon"], signal.SIGKILL)
     assert len(ended) == found
-    assert {"renamed", "left"} <= ended
+    assert {"renamed", "left", "silent"} <= ended
     assert port_free(running.base_url)
 
 
@@ -201,7 +202,8 @@ def test_what_outlived_its_guard_ends_before_the_next_server_starts_and_what_a_s
     running._guard.kill()
     running._guard.wait()  # and its session is gone, too: nobody calls `stop`
     running._guard.stdin.close()
-    os.kill(lost.pop("daemon"), signal.SIGKILL)
+    for unknown in ("silent", "daemon"):
+        os.kill(lost.pop(unknown), signal.SIGKILL)
     assert all(psutil.pid_exists(pid) for pid in lost.values())
     following, said = losing(tmp_path)
     with following:
@@ -211,13 +213,13 @@ def test_what_outlived_its_guard_ends_before_the_next_server_starts_and_what_a_s
 
 
 def test_strangers_are_left_alone(tmp_path):
-    """One leads a session of its own; another only reads the log."""
+    """One leads a session of a number that was a guard's; another only reads the log."""
     log = tmp_path / "server.log"
     log.write_text("x\n")
     leader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     with log.open() as reading:
         reader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=reading)
-    assert end_left(log) == []
+    assert end_left(log, [leader.pid]) == []
     for each in (leader, reader):
         assert each.poll() is None
         each.kill()

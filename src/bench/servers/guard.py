@@ -5,7 +5,7 @@ process group of its own and ends it, with every descendant, when the pipe close
 on SIGTERM, or when the command itself ends.
 
 It adopts orphans (PR_SET_CHILD_SUBREAPER), so what left the group or its parents, renamed itself or cleared its variables is still a
-descendant, and nothing else is. What it starts writes to one log, by which it is found if the guard itself is killed.
+descendant, and nothing else is. What it starts stays in its session (setsid), by which it is found if the guard itself is killed.
 
 It imports nothing of the package: it must start in milliseconds.
 """

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -217,7 +217,7 @@ class Server:
             self._guard.wait()
         held, self._guard = self._guard, None
         if held.returncode < 0:  # killed: it may not have ended all that it held
-            end_left(self._log)
+            end_left(self._log, [held.pid])
         content = self._log.read_bytes()
         if (clean := without_secrets(content, os.environ, self.environment)) != content:
             self._log.write_bytes(clean)
@@ -276,21 +276,21 @@ def core_groups(cores: int, workers: int) -> list[list[int]]:
     return [allowed[i * cores : (i + 1) * cores] for i in range(workers)]
 
 
-def end_left(log: Path) -> list[str]:
+def end_left(log: Path, sessions: Collection[int] = ()) -> list[str]:
     """End what a server left, and return when nothing of it runs; of a server that a guard holds for good, nothing.
 
-    A process belongs to the server if it writes to its log. That survives what programs do to themselves: vLLM's processes overwrite
-    their names and variables, and one that calls setsid still has its output.
+    A process belongs to the server if it is in one of its `sessions`, or if it writes to its log. Both survive what programs do to
+    themselves: vLLM's processes overwrite their names and variables, and one that calls setsid still has its output.
 
     Args:
-        log: takes the output of the server and all that it starts.
+        log: takes the output of the server and all that it starts. sessions: ids of its guards' sessions; the guards are dead.
 
     Returns:
         The names of the processes that were ended.
     """
     ended: dict[int, str] = {}
     ending = time.monotonic() + guard.GRACE_S + 2
-    while (found := list(_left(log))) and time.monotonic() < ending:
+    while (found := list(_left(log, sessions))) and time.monotonic() < ending:
         # One that lives is another session's, or that of a session that was killed, and about to end its server.
         if not any(map(_is_guard, found)):
             for process in found:
@@ -301,12 +301,16 @@ def end_left(log: Path) -> list[str]:
     return list(ended.values())
 
 
-def _left(log: Path) -> Iterator[psutil.Process]:
+def _left(log: Path, sessions: Collection[int]) -> Iterator[psutil.Process]:
+    # The kernel reuses a session's number once nobody is in the session: whoever leads it then is a stranger.
+    sessions = [each for each in sessions if not psutil.pid_exists(each)]
     with suppress(FileNotFoundError):
         file = log.stat()
         for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE and _writes_to(process.pid, file):
+            with suppress(psutil.Error, ProcessLookupError):
+                if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if os.getsid(process.pid) in sessions or _writes_to(process.pid, file):
                     yield process
 
 
