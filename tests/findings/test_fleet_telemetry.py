@@ -19,7 +19,7 @@ from bench.study.config import Thresholds
 from bench.study.slo import Slo
 from tests.support.fleets import PREFILLS_S, SERVES_S, Disaggregated, Fleet
 from tests.support.planted import steady_row, summary_row, summary_rows
-from tests.support.study import ROOT
+from tests.support.study import METRICS, ROOT
 
 THRESHOLDS = Thresholds()
 
@@ -166,6 +166,20 @@ def test_several_processes_of_a_worker_are_no_restart(tmp_path, monkeypatch):
     monkeypatch.setattr(Fleet, "exposition", lambda *of: told(*of).replace("process_start_time_seconds 1000.0", begun))
     summary, found = apart(Fleet(router=in_turn), tmp_path)
     assert (found, [row["restarts"] for row in summary["workers"]]) == ([], [0, 0])
+
+
+def test_restarts_are_counted_by_the_sums_of_counters(tmp_path, monkeypatch):
+    """A sum fell twice; and a label set that counted nothing goes away, which is no restart."""
+    told = Fleet.exposition
+    name = METRICS["preemptions"]
+
+    def exposed(fleet, worker, at):
+        falls, goes = f"{name} {5 if at < 8 else 4 if at < 12 else 2}", f'{name}{{a="1"}} 0' if at < 10 else ""
+        return told(fleet, worker, at).replace(f"{name} 0", f'{goes}\n{name}{{a="2"}} 3' if worker else falls)
+
+    monkeypatch.setattr(Fleet, "exposition", exposed)
+    summary, found = apart(Fleet(router=in_turn, start_times=False), tmp_path)
+    assert (found, [row["restarts"] for row in summary["workers"]]) == ([(0, "restarted")], [2, 0])
 
 
 @pytest.fixture(scope="module")

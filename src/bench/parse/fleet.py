@@ -195,19 +195,23 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
         "version": worker.engine_version,
         "kv_tokens": worker.kv_tokens,
         "kv_blocks": worker.kv_blocks,
-        "restarts": _restarts(own, figures["counters_fell"]),
+        "restarts": _restarts(own),
         "scrape_gap_s": gap_s,
         "metrics_missing": figures["metrics_missing"],
     }
 
 
-def _restarts(own: pl.DataFrame, fell: Sequence[str]) -> int | None:
-    """How often it was started again during the run: its start time changed, or counters fell; None without a scrape."""
+def _restarts(own: pl.DataFrame) -> int | None:
+    """How often it was started again during the run: its start time changed, or a counter's sum fell; None without a scrape."""
     if own.is_empty():
         return None
     begun = own.filter(pl.col("name") == "process_start_time_seconds").sort("scrape")
     moved = pl.col("value").diff().over("labels").abs() > 1.0  # a worker may show several processes, each with its own start
-    return max(begun.filter(moved)["scrape"].n_unique(), int(bool(fell)))
+    samples = find_catalogue(own["name"].unique().to_list()).sample_names()
+    counters = [name for ours, name in samples.items() if ours not in (*GAUGES, *MEANS)]
+    sums = own.filter(pl.col("name").is_in(counters)).group_by("scrape", "name").agg(pl.col("value").sum()).sort("scrape")
+    falls: list[int] = sums.group_by("name").agg(n=(pl.col("value").diff() < 0).sum())["n"].to_list()
+    return max(begun.filter(moved)["scrape"].n_unique(), *falls)
 
 
 Check = Literal["silent", "restarted", "version"]
