@@ -1,6 +1,7 @@
 """The catalogue: what is computed from each published config.json, against what is published."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -121,6 +122,12 @@ def test_counts_and_sizes_are_within_bounds():
         for value in (-1, most + 1, True, "7", [[7]]):
             with pytest.raises(BenchError, match=rf"config\.json: {key} is .*; it must be a number from [01] to {most:,}"):
                 geometry_of({**LLAMA, key: value})
+    # By the name that the file has.
+    for key, value, least in (("num_local_experts", -3, 0), ("head_dim", 0, 1), ("mamba_n_heads", [2], 0)):
+        with pytest.raises(
+            BenchError, match=rf"config\.json: {key} is {re.escape(repr(value))}; it must be .* from {least} to"
+        ):
+            geometry_of({**LLAMA, key: value})
 
 
 def test_active_parameters_of_a_mixture_of_experts():

@@ -44,7 +44,8 @@ _NAMES = {
     "moe_intermediate_size": ("expert_ffn_hidden_size",),
 }
 _POSITIVE = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "head_dim", "kv_lora_rank")
-_COUNTS = (*_POSITIVE, *_NAMES, *LATENT_KEYS, "sliding_window")
+_OF_STATES = ("mamba_n_heads", "mamba_num_heads", "mamba_head_dim", "mamba_d_state", "ssm_state_size")
+_COUNTS = (*_POSITIVE, *_NAMES, *LATENT_KEYS, *_OF_STATES, "sliding_window")
 _LISTED = ("intermediate_size", "moe_intermediate_size", "num_experts", "num_experts_per_tok")  # of each layer, in some files
 # keys that published files leave out and that are not as Llama has them; source: transformers' configuration classes
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -106,10 +107,11 @@ def named(family: str, config: Config, part: Config) -> dict[str, Any]:
         BenchError: a number is none, or out of bounds.
     """
     defaults = {**_DEFAULTS.get(str(config.get("model_type")), {}), **_DEFAULTS.get(family, {})}
-    c = dict(part)
-    for key, others in _NAMES.items():
-        stated = (c[other] for other in (key, *others) if c.get(other) is not None)
-        c[key] = next(stated, None) or defaults.get(key)
+    spelled = {
+        key: next((name for name in (key, *others) if part.get(name) is not None), key) for key, others in _NAMES.items()
+    }
+    _refuse_odd_numbers(part, spelled)
+    c = {**part, **{key: part.get(name) or defaults.get(key) for key, name in spelled.items()}}
     for key, value in defaults.items():
         c.setdefault(key, value)
     if c["num_hidden_layers"] is None and isinstance(c.get("layers_block_type"), list):
@@ -117,12 +119,6 @@ def named(family: str, config: Config, part: Config) -> dict[str, Any]:
     for key in ("hidden_size", "num_hidden_layers", "vocab_size"):
         if c.get(key) is None:
             raise KeyError(key)
-    for key in dict.fromkeys(_COUNTS):
-        value, least, most = c.get(key), int(key in _POSITIVE), 10_000 if key == "num_hidden_layers" else 10**9
-        for each in value if isinstance(value, list) and key in _LISTED else [value]:
-            number = isinstance(each, int | float) and not isinstance(each, bool)
-            if each is not None and not (number and least <= each <= most):
-                raise BenchError(f"config.json: {key} is {shown(each)}; it must be a number from {least} to {most:,}")
     count = c["num_hidden_layers"]
     for key in _BY_LAYER:
         if isinstance(c.get(key), list | str) and c[key]:
@@ -130,6 +126,17 @@ def named(family: str, config: Config, part: Config) -> dict[str, Any]:
                 raise ValueError(f"{key} lists {len(c[key])} layers, but num_hidden_layers is {count}")
             c[key] = c[key][:count]
     return c
+
+
+def _refuse_odd_numbers(part: Config, spelled: Mapping[str, str]) -> None:
+    """Args: spelled: what the file calls each key of `_NAMES`."""
+    for key in dict.fromkeys(_COUNTS):
+        name, least, most = spelled.get(key, key), int(key in _POSITIVE), 10_000 if key == "num_hidden_layers" else 10**9
+        value = part.get(name)
+        for each in value if isinstance(value, list) and key in _LISTED else [value]:
+            number = isinstance(each, int | float) and not isinstance(each, bool)
+            if each is not None and not (number and least <= each <= most):
+                raise BenchError(f"config.json: {name} is {shown(each)}; it must be a number from {least} to {most:,}")
 
 
 def tied(family: str, config: Config, c: Config) -> bool:
