@@ -40,6 +40,7 @@ def test_what_answers_is_named():
         ((200, {}, b""), "/metrics answers 200 without an exposition; llama-server has it with --metrics, SGLang with"),
         ((200, {}, b"# EOF\n"), "answers 200 without an exposition"),
         ((200, {"Content-Type": "text/html"}, PAGE.encode()), "without an exposition ('Sign in Sign in to go on')"),
+        *(((200, {}, f"{begin}\n{PAGE}".encode()), "answers 200 without an exposition (") for begin in ("", "# no metrics")),
         ((200, {}, b'[{"iterLatencyMS": 3.1}]'), "TensorRT-LLM at /prometheus/metrics"),
         ((401, {}, b""), "answers 401: it wants an API key, or another one (OPENAI_API_KEY)"),
         ((403, {}, b"no"), "answers 403: it wants an API key"),

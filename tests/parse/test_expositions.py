@@ -6,6 +6,7 @@ file's first line says otherwise.
 
 import json
 import re
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, kv_facts, metric_names, worth_reading
 from bench.measure.served import find_workers
+from bench.parse.exposition import reference_samples
 from bench.parse.load import in_flight_figures
 from bench.parse.server import gauges, server_figures
 from bench.runs.run import DECODE, PREFILL, of_role
@@ -165,6 +167,13 @@ def test_other_forms_of_the_same_exposition(tmp_path):
         figures = server_figures(scraped(tmp_path, first, text), scraped=True, version="0.32.0")
         assert {key: figures[key] for key in expected} == {key: pytest.approx(value) for key, value in expected.items()}, name
         assert (figures["metrics_missing"], kv_facts(text, {}).kv_tokens) == ([], 16_000), name
+
+
+def test_an_exposition_is_read_once_for_all_its_facts(monkeypatch):
+    read = Mock(side_effect=reference_samples)
+    monkeypatch.setattr("bench.measure.exposition.reference_samples", read)
+    assert kv_facts(text_of("vllm_lora"), {}).kv_tokens == 16_000
+    assert read.call_count == 1
 
 
 def test_gauges_of_a_request_into_which_no_scrape_fell_are_not_known(tmp_path):

@@ -63,13 +63,14 @@ def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None, *, al
         alike: whether all of the model's layers keep the same tokens. Else blocks × tokens of a block are no sequence's tokens, and
             only tokens that the server reports are known.
     """
-    found = find_catalogue(metric_names(text))
+    samples = _samples(text) or ()
+    found = find_catalogue({sample.name for sample in samples})
     kind = kind or found.kind
     if kind is None:
         return KvFacts(kv_blocks=None, block_size=None, kv_tokens=None)
     exposed: dict[str, list[Labelled]] = {}
     for fact, name in found.facts.items():
-        series = [sample for sample in _samples(text) or () if sample.name == name]
+        series = [sample for sample in samples if sample.name == name]
         exposed[fact] = [(series[place].labels, series[place].value) for place in _apart(series, kind)]
     facts = kind.kv_facts(exposed, info)
     product = facts.kv_blocks and facts.block_size and facts.kv_blocks * facts.block_size
@@ -159,7 +160,8 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
     try:
         names = {sample.name for sample in reference_samples(answer.text)}
     except ExpositionError as error:
-        if error.line > 1 and status == requests.codes.ok:
+        before = "\n".join(answer.text.split("\n")[: error.line - 1])
+        if metric_names(before) and status == requests.codes.ok:
             return f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
         names = set()
     if status != requests.codes.ok or not names:
