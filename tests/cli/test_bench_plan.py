@@ -183,6 +183,7 @@ def test_why_there_is_no_answer(capsys):
     assert capacity > 0 and held is None and fewest is None
     assert text == "a request of 1,000 + 100 tokens exceeds the model's context of 1,024. Shorten it."
     for model, device, options, found, said in (
+        ("gpt2-xl", "a10", ("--tensor-parallel", "2"), [None, None, 1], "--tensor-parallel is 2: so many devices cannot"),
         ("gpt2-xl", "a10", ("--tensor-parallel", "2"), [None, None, 1], "It may be 1."),
         ("llama-3.3-70b", "h100", (), [None, None, 2], "--tensor-parallel 2 holds the demand"),
         ("llama-3.1-70b-fp8", "h100", ("--gpu-memory-utilization", "0.901"), [80, 0.125, 2], "the KV cache of 0.12 requests"),

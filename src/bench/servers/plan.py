@@ -294,7 +294,7 @@ def _why_not(geometry: Geometry, placed: Placed, demand: Demand, held: float | N
             f"a request of {demand.prompt:,} + {demand.output:,} tokens exceeds the model's context of {geometry.context:,}. "
             "Shorten it."
         )
-    if problem := parallel_problem(geometry, Parallel(placed.setting.tensor_parallel)):
+    if problem := parallel_problem(geometry, Parallel(placed.setting.tensor_parallel), "--tensor-parallel"):
         return problem
     memory = placed.memory
     engine = memory["activation_bytes_per_gpu"] + memory["overhead_bytes_per_gpu"]

@@ -94,12 +94,16 @@ def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
     return [n for n in COUNTS if not any(size % n for size in shared) and (kv_heads % n == 0 or n % kv_heads == 0)]
 
 
-def parallel_problem(geometry: Geometry, parallel: Parallel) -> str | None:
-    """Why the model cannot be dealt out so, with the key and the counts that would do; None where it can."""
+def parallel_problem(geometry: Geometry, parallel: Parallel, key: str = "tensor_parallel") -> str | None:
+    """Why the model cannot be dealt out so, with the key and the counts that would do; None where it can.
+
+    Args:
+        key: what the count of tensor parallelism is called where it is stated.
+    """
     sizes = tensor_parallel_sizes(geometry)
     if parallel.tensor not in sizes:
         return (
-            f"tensor_parallel is {parallel.tensor}: so many devices cannot share {geometry.heads} query heads, {geometry.kv_heads} KV "
+            f"{key} is {parallel.tensor}: so many devices cannot share {geometry.heads} query heads, {geometry.kv_heads} KV "
             f"heads, an MLP of {geometry.intermediate_size:,} and a vocabulary of {geometry.vocabulary:,} evenly. "
             f"It may be {', '.join(map(str, sizes))}."
         )
