@@ -24,6 +24,7 @@ from bench.parse.table import aggregate
 from bench.parse.validity import verdict
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
+from bench.runs.summary import read_run_summary
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -252,8 +253,11 @@ def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):
     write_record(records.launch(plan={}), Path("launch.json"))
     tables = {"summary": Path("results/summary.parquet"), "summary_csv": Path("s.csv"), "timeseries": Path("t.parquet")}
 
-    def aggregated():
-        aggregate([folder / "summary.json"], launches=[Path("launch.json")], facts=[record], thresholds=Thresholds(), **tables)
+    read = read_run_summary(folder / "summary.json")
+
+    def aggregated(**options):
+        given = {"launches": [Path("launch.json")], "facts": [record], "thresholds": Thresholds(), **tables, **options}
+        aggregate([folder / "summary.json"], **given)
 
     for name in ("requests", "telemetry"):
         file = folder / f"{name}.parquet"
@@ -262,9 +266,9 @@ def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):
         with pytest.raises(
             BenchError, match=r"run: a table of this run is missing or damaged .* Remove results/sessions/.*/\*-parsed\.json"
         ):
-            aggregated()
+            aggregated(expected={f"{read.deployment}/{read.run}": read.digest})
         file.unlink()
-        with pytest.raises(BenchError, match=r"run: a table of this run is missing or damaged"):
+        with pytest.raises(BenchError, match=r"run: a table of this run is missing or damaged .* Parse it again\.$"):
             aggregated()
         file.write_bytes(whole_one)
     aggregated()

@@ -11,6 +11,7 @@ from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.models.catalogue import Accelerator
 from bench.report import save
+from bench.report.theme import why_empty
 from bench.study.decision import Decision
 from tests.support.figures import (
     CASES,
@@ -132,6 +133,17 @@ def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_p
         assert png.read_bytes().startswith(b"\x89PNG")
         assert ("Nothing to show: no run has the" in svg.read_text()) == said
         assert " ".join(load_figure(name).reading.split()[:4]) not in svg.read_text()
+
+
+def test_an_empty_figure_names_what_the_study_lacks(summary):
+    study = results(summary)
+    failed = replace(study, runs=study.runs.with_columns(valid=False))
+    for name, given, why in (
+        ("slo-margin", replace(study, decision=Decision()), "the study's `decision` names no SLO"),
+        ("economics", replace(study, decision=Decision()), "no price of an hour and of tokens is given"),
+        ("economics", failed, "no run is valid"),
+    ):
+        assert why_empty(load_figure(name).draw(given)) == why, name
 
 
 def test_both_points_stand_on_their_curve_with_their_interval(summary):

@@ -306,7 +306,7 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
     assert Reason("loop_stall", 0.2, 0.1).code == "client.loop_stall: the client's event loop stood still for 0.2 s, over 0.1 s"
     missing = Reason("metrics_missing", names=("a", "b or 'c=d'", "; e: f"))
     assert verdicts.reason_texts([missing.code]) == ["the exposition lacks a; b or 'c=d'; ; e: f"]
-    for code in ("drift", "machine.nothing", "client.loop_lag value=0.2 limit=0.1", ""):
+    for code in ("drift", "machine.nothing", "client.loop_lag value=0.2 limit=0.1", "telemetry.not_scraped_before", ""):
         with pytest.raises(BenchError, match="which this version does not know: another one wrote it"):
             verdicts.read_code(code)
 

@@ -130,7 +130,8 @@ def economics_chart(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """What an instance costs and earns over load, a panel a curve."""
     priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
     if priced.is_empty():
-        return nothing_to_show("no run is valid, or no price of an hour and of tokens is given")
+        valid = results.priced["valid"].any()
+        return nothing_to_show("no price of an hour and of tokens is given" if valid else "no run is valid")
     best = {(row["deployment"], row["workload"]): row for row in best_points(priced).to_dicts()}
     points = {(row["deployment"], row["workload"]): row["operate_at"] for row in results.points.to_dicts()}
     parts = with_curve(results, priced).partition_by("deployment", "workload", as_dict=True)
@@ -185,7 +186,8 @@ def section(view: View) -> Section:
         Column("profit within the SLOs", "within", "%.2g"),
     ]
     kwh, requests = decision.energy_price_per_kwh, decision.cost_per_million_requests
-    variable = f" energy at {kwh:g} USD a kWh" * bool(kwh) + f" {requests:g} USD a million requests" * bool(requests)
+    variable = f" energy at {kwh:g} USD a kWh" if kwh else ""
+    variable += f" {requests:g} USD a million requests" if requests else ""
     meaning = (
         f"Revenue: {counted}/s × {decision.price_per_million_tokens:g} USD a million. Fixed: GPUs (or machines) × "
         f"price an hour. Variable:{variable or ' none'}. The best load may miss the SLOs."

@@ -58,8 +58,8 @@ def aggregate(
     """Write the summary table and the time series of all runs.
 
     Args:
-        runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`; None takes
-            runs as they are. launches, facts: `launch.json` and `deployment.json` of each
+        runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`, in a workflow;
+            None takes runs as they are. launches, facts: `launch.json` and `deployment.json` of each
             deployment. baseline: the deployment with which the others are compared, if there is one. slos: of the
             goodput; without any it is null.
 
@@ -83,10 +83,10 @@ def aggregate(
             requests = table.select(name for name in _JUDGED if name in table.collect_schema()).collect()
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
         except (FileNotFoundError, pl.exceptions.PolarsError) as error:
-            raise BenchError(
-                f"{path.parent}: a table of this run is missing or damaged ({str(error).splitlines()[0]}). Remove "
-                f"results/sessions/{path.parents[1].name}/*-parsed.json, and the next workflow makes it again."
-            ) from None
+            workflow = f"Remove results/sessions/{path.parents[1].name}/*-parsed.json, and the next workflow makes it again."
+            remedy = "Parse it again." if expected is None else workflow
+            why = str(error).splitlines()[0]
+            raise BenchError(f"{path.parent}: a table of this run is missing or damaged ({why}). {remedy}") from None
         summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline)
     summary.parent.mkdir(parents=True, exist_ok=True)

@@ -372,11 +372,11 @@ def read_code(code: str) -> tuple[str, str]:
     """The check and the sentence of a `Reason.code`.
 
     Raises:
-        BenchError: there is no such check.
+        BenchError: there is no such check, or no sentence.
     """
-    place, _, text = code.partition(": ")
+    place, colon, text = code.partition(": ")
     check = place.partition(".")[2]
-    if check not in CHECKS:
+    if check not in CHECKS or not colon:
         raise BenchError(
             f"the table of runs has the reason {shown(code)}, which this version does not know: another one wrote it. "
             "Make it again from its runs, with `make figures` or `bench figures`."

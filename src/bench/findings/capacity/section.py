@@ -42,6 +42,8 @@ _BAR = 1.1  # of the axis, the factor that a curve's bar takes at the bottom
 )
 def slo_margin(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Percentile ÷ limit of each SLO against load, a panel an SLO."""
+    if not results.decision.slos:
+        return nothing_to_show("the study's `decision` names no SLO")
     known = {name for name in results.runs.columns if results.runs[name].is_not_null().any()}
     slos = [slo for slo in results.decision.slos if slo.column in known]
     if not slos:
