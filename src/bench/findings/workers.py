@@ -74,10 +74,16 @@ def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 
     return found
 
 
-Limit = tuple[Belief, bool, bool]  # the highest load within all criteria; whether measured loads bound it from below, and above
+@dataclass(frozen=True)
+class _Limit:
+    """The highest load within all criteria. Attributes: low, high: whether measured loads bound it from below, and from above."""
+
+    belief: Belief
+    low: bool
+    high: bool
 
 
-def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> Limit | None:
+def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> _Limit | None:
     limits, held, valid = limits_of(runs, slos), AXES[runs["axis"][0]].held, runs.filter("valid").to_dicts()
     if not valid or (not limits and held):
         return None
@@ -86,23 +92,21 @@ def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> Limi
     if limit is None or not settled or any(unmeasured(level.rows, slo) for level in levels for slo in limits):
         return None
     low, high = limit_ends(limit, settled, whole=held)
-    return limit, low is not None, high is not None
+    return _Limit(limit, low is not None, high is not None)
 
 
-def _ratio(fleet: Limit | None, one: Limit | None, replicas: int) -> tuple[float | None, float | None, float | None]:
+def _ratio(fleet: _Limit | None, one: _Limit | None, replicas: int) -> tuple[float | None, float | None, float | None]:
     """The middle and both ends of the distribution of fleet ÷ (replicas × one)."""
     if fleet is None or one is None:
         return None, None, None
-    (several, several_low, several_high), (alone, alone_low, alone_high) = fleet, one
-    count = min(len(several.limits), len(alone.limits))
-    above, below = (np.random.default_rng(i).permutation(each.limits)[:count] for i, each in ((1, several), (0, alone)))
+    count = min(len(fleet.belief.limits), len(one.belief.limits))
+    above = np.random.default_rng(1).permutation(fleet.belief.limits)[:count]
+    below = np.random.default_rng(0).permutation(one.belief.limits)[:count]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = Belief(np.sort(np.nan_to_num(above / (replicas * below), nan=np.inf, posinf=np.inf)))
-    low, high = (
-        end if known else None
-        for end, known in zip(ratio.interval, (several_low and alone_high, several_high and alone_low), strict=True)
-    )
-    return ratio.middle if all((several_low, several_high, alone_low, alone_high)) else None, low, high
+    low, high = ratio.interval
+    middle = ratio.middle if fleet.low and fleet.high and one.low and one.high else None
+    return middle, low if fleet.low and one.high else None, high if fleet.high and one.low else None
 
 
 # In {runs} stand how many of the runs showed it.

@@ -214,6 +214,7 @@ def _client(result: LoadResult) -> Client:
     sent = [r.sent_s for r in once if r.sent_s is not None and r.after is None]  # a later turn leaves when it may
     delays = [r.sent_s - r.scheduled_s for r in once if r.sent_s is not None and r.scheduled_s is not None]
     lags = [_centiles(process.lags, "loop_lag") for process in result.processes if process.lags]
+    worst = {name: max(lag[name] for lag in lags) for name in lags[0]} if lags else {}
     return Client(
         processes=len(result.processes),
         cpu_s=round(sum(process.cpu_s for process in result.processes), 4),
@@ -223,7 +224,7 @@ def _client(result: LoadResult) -> Client:
         send_spread_s=round(max(sent) - min(sent), 6) if sent else None,
         realtime=all(process.realtime for process in result.processes),
         clock_skew_s=round(max(process.clock_skew_s for process in result.processes), 6),
-        **{name: max(lag[name] for lag in lags) for lag in lags[:1] for name in lag},
+        **worst,
         **_centiles(delays, "schedule_delay"),
     )
 

@@ -105,8 +105,9 @@ def accelerator_named(key: str, known: Mapping[str, Accelerator]) -> Accelerator
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(key.lower(), known := list(known), n=3, cutoff=0.4)
-    return f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(known)}"
+    names = list(known)
+    close = difflib.get_close_matches(key.lower(), names, n=3, cutoff=0.4)
+    return f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(names)}"
 
 
 _MOST_TOKENS = 10**9

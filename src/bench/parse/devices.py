@@ -83,7 +83,8 @@ def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: i
             they are not known.
 
     Returns:
-        The summary's columns; nothing where no GPU reported anything.
+        The summary's columns: utilisation (0–1; over GPUs and samples, and the least and most of the GPUs' means), memory of the
+        fullest (bytes), power (W) and energy (J) of all GPUs together, tokens per joule. Nothing where no GPU reported anything.
     """
     if devices.is_empty():
         return {}

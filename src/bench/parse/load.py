@@ -69,9 +69,10 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
         requests: `sent_s`, `end_s` and `token_times_s` (s). telemetry: the samples of the engine's endpoint. window: of the load (s).
 
     Returns:
-        By column means over the scrapes during the load, and medians over those at which the client held two requests or more (a
-        single one proves nothing). Null where fewer than five scrapes support a mean, or fewer than ten a median, and of gauges that
-        come late.
+        `client_in_flight_mean`, `server_in_flight_mean`: requests, over the scrapes during the load. `held_back_requests`,
+        `held_back_share`: medians of held − server's, in requests and as a share of those held (0–1), over the scrapes at which the
+        client held two requests or more (a single one proves nothing). Null where fewer than five scrapes support a mean, or fewer
+        than ten a median, and of gauges that come late.
     """
     late = find_catalogue(telemetry["name"].unique().to_list()).late
     both = gauges(telemetry.clear() if late else telemetry).filter(
@@ -179,7 +180,9 @@ def load_figures(
         window: when the load began and ended (s).
 
     Returns:
-        Columns of the summary's sections of load, prefix cache and recovery.
+        Columns of the summary's sections of load, prefix cache and recovery: rates (requests/s), requests, times (s) and shares
+        (0–1). Null: what telemetry or answers do not say, retries that were not asked for, a recovery without a step, and expected
+        hits where several engines have a cache each, or workers have roles.
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0

@@ -211,10 +211,19 @@ def _failures_at(level: Mapping[str, Any], levels: int) -> dict[str, Any]:
     p = rarer_by_chance(fewer, of_fewer, more, of_more)
     alike = abs(share_too - share) < LEAST_SHARE
     verdict = "no evidence" if alike or p > _WRONG / levels else "worse" if share_too > share else "better"
-    counts = [sum(each) for side in (ours, theirs) for each in side]
-    return dict(
-        zip(FAILURES, (*(level[key] for key in CONFIGURATION), *counts, share, share_too, p, verdict, alike), strict=True)
-    )
+    (failed, sent), (failed_too, sent_too) = ours, theirs
+    return {
+        **{key: level[key] for key in CONFIGURATION},
+        "failed_baseline": sum(failed),
+        "requests_baseline": sum(sent),
+        "failed": sum(failed_too),
+        "requests": sum(sent_too),
+        "share_baseline": share,
+        "share": share_too,
+        "p": p,
+        "verdict": verdict,
+        "alike": alike,
+    }
 
 
 def _dispersion(sides: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:

@@ -66,7 +66,7 @@ def _where(sure: Rows, levels: Rows) -> str:
     for workload in dict.fromkeys(row["workload"] for row in sure):
         loads = loads_text([row["level"] for row in sure if row["workload"] == workload])
         unit = next(AXES[row["axis"]].short for row in sure if row["workload"] == workload)
-        texts.append(f"{f'{workload} ' * several}at {loads} {unit}")
+        texts.append(f"{workload} at {loads} {unit}" if several else f"at {loads} {unit}")
     return ", ".join(texts)
 
 
