@@ -247,6 +247,21 @@ def test_a_chat_shorter_than_its_template_is_refused_before_the_load():
     assert 31 in [record.prompt_asked for record in records]
 
 
+def test_what_a_session_of_a_trace_begins_with_is_made_longer_with_all_that_follows(tmp_path):
+    """All its requests are one conversation: what the last of them has says nothing of the first."""
+    file = tmp_path / "session.csv"
+    file.write_text("arrival_s,prompt_tokens,output_tokens,id,parent\n0,5,2,a,\n,500,2,b,a\n0,40,2,c,\n")
+    with served(chat_template=30) as server:
+        target = introduce(Target(server.base_url, "m"), "chat")
+        prepared = PreparedLoad(
+            target, load(1, prompt_tokens=None, output_tokens=None, arrival="trace", trace=str(file), endpoint="chat")
+        )
+        with prepared.waiting() as send:
+            records = send().records
+    assert prepared.longer.startswith("1 of 3 prompts were to have 5 tokens or more, and have 31: ")
+    assert [record.prompt_tokens for record in records] == [record.prompt_asked for record in records] == [31, 526, 40]
+
+
 # The command.
 
 

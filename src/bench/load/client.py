@@ -101,14 +101,17 @@ class PreparedLoad:
         load, server = self._load.workload, self._target.base_url
         form, endpoint = self._target.form(load.endpoint), ENDPOINTS[load.endpoint]
         fewest = {name: part.prompts.fewest(endpoint, form) for name, part in load.parts.items()}
-        begins = {x.conversation: x for x in planned if not x.turn and x.prompt_asked is not None}
-        missing = {n: fewest[x.request_class] - x.prompt_tokens for n, x in begins.items()}
-        if missing := {number: tokens for number, tokens in missing.items() if tokens > 0}:
-            shortest = min((begins[number] for number in missing), key=lambda x: x.prompt_tokens)
+        begins = [x for x in planned if not x.turn and x.prompt_asked is not None]
+        short = [x for x in begins if x.prompt_tokens < fewest[x.request_class]]
+        missing: dict[int, int] = defaultdict(int)  # of each conversation: a trace's may begin with several requests
+        for x in short:
+            missing[x.conversation] = max(missing[x.conversation], fewest[x.request_class] - x.prompt_tokens)
+        if short:
+            shortest = min(short, key=lambda x: x.prompt_tokens)
             least, adds = fewest[shortest.request_class], f"{server} adds {form.template_tokens} to each"
-            if len(missing) == len(begins):
+            if len(short) == len(begins):
                 raise BenchError(f"prompts of {shortest.prompt_asked} tokens cannot be made: {adds}. Ask for {least} or more.")
-            asked = f"{len(missing):,} of {len(begins):,} prompts were to have {shortest.prompt_asked} tokens or more"
+            asked = f"{len(short):,} of {len(begins):,} prompts were to have {shortest.prompt_asked} tokens or more"
             self.longer = f"{asked}, and have {least}: {adds}"
         added = min((x.messages[-1] for x in planned if x.turn and x.messages), default=math.inf)
         least = form.turn_tokens + form.letter_tokens
