@@ -107,6 +107,11 @@ def test_dates_under_any_names(tmp_path, text):
     assert [x[0] for x in read(written(tmp_path, rows))] == [0.0, 2.0]
 
 
+def test_midnight_in_one_zone_is_a_time_of_day_in_another(tmp_path):
+    dates = "2026-11-21T01:00:00+01:00,1,2\n2026-11-22T02:00:00+02:00,1,2\n"
+    assert [x[0] for x in read(written(tmp_path, AZURE + dates, "zones.csv"))] == [0.0, 86_400.0]
+
+
 # Tables as people write them.
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from bench.errors import BenchError, shown
 from bench.plugins import plugged
 from bench.table_file import Row, read_rows
-from bench.workloads.trace_times import SECONDS, TraceUnit, date_s, number_of, refuse_days, since_1970
+from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 
 # Columns that count the requests of a row, written without capitals and marks.
 _COUNTS = r"(num|n|total|model|api|successful)*(requests|calls)(count)?|(request|call)?count"
@@ -320,7 +320,7 @@ def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | No
         return [number * seconds for number in moments]
     if unit is not None:
         raise BenchError(f"{path}: {column} holds dates, which need no unit. Remove trace_unit.")
-    refuse_days(path, column, moments)
+    refuse_days(path, column, [*map(date_of, values)])
     return moments
 
 

@@ -17,7 +17,6 @@ TraceUnit = Literal["s", "ms", "us", "ns"]
 #: Seconds of each unit.
 SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
-_DAY_S = 86_400
 _NGINX = "%d/%b/%Y:%H:%M:%S %z"
 _EPOCH = (10**9, 4 * 10**9)  # moments that are taken for seconds since 1970, from 2001 to 2096; convention
 
@@ -37,25 +36,30 @@ def number_of(value: Any) -> Decimal | None:
 
 
 def date_s(value: Any) -> Decimal | None:
-    """Seconds since 1970 of a date and time, or of its text, as ISO 8601 or nginx have it; without a zone it is UTC. None for anything
-    else: a date such as 11/10/2026 may be of October or November.
+    """Seconds since 1970 of a `date_of`; without a zone it is UTC. None for anything else."""
+    if (date := date_of(value)) is None:
+        return None
+    since = (date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return Decimal(since // timedelta(microseconds=1)).scaleb(-6)
+
+
+def date_of(value: Any) -> datetime | None:
+    """A date and time, or that of its text, as ISO 8601 or nginx have it, in its own zone. None for anything else: a date such as
+    11/10/2026 may be of October or November.
     """
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         iso = re.sub(r" (?=[+-]\d\d:?\d\d$)", "", re.sub(" UTC$", "Z", value))
         for read in (partial(datetime.fromisoformat, iso), partial(datetime.strptime, value.strip("[]"), _NGINX)):
             with suppress(ValueError):
-                return date_s(read())
-    if not isinstance(value, datetime):
-        return None
-    since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return Decimal(since // timedelta(microseconds=1)).scaleb(-6)
+                return read()
+    return value if isinstance(value, datetime) else None
 
 
-def refuse_days(path: str, column: str, moments: Sequence[Decimal | None]) -> None:
-    """Refuse several arrivals that are all midnights. Args: moments: since 1970 (s)."""
-    known = [each for each in moments if each is not None]
-    if len(known) > 1 and all(each % _DAY_S == 0 for each in known):
+def refuse_days(path: str, column: str, dates: Sequence[datetime | None]) -> None:
+    """Refuse several arrivals that are all midnights, each in its own zone."""
+    known = [each for each in dates if each]
+    if len(known) > 1 and all(each.time() == datetime.min.time() for each in known):
         raise BenchError(
             f"{path}: {column} holds dates without a time of day, which do not say when requests came. Export them with their "
-            f"time, as {datetime.fromtimestamp(int(known[0]), UTC).date()}T16:45:00Z."
+            f"time, as {known[0].date()}T16:45:00Z."
         )

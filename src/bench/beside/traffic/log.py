@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bench.errors import BenchError, listed, shown
 from bench.table_file import read_rows
 from bench.workloads.trace import USERS, format_of, refuse_sums
-from bench.workloads.trace_times import SECONDS, TraceUnit, date_s, number_of, refuse_days, since_1970
+from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -218,14 +218,14 @@ def _moments(path: str, column: str, values: Sequence[Any], numbers: Floats, uni
                 f"{path}: the unit of {column} is not known: say it, as --columns arrival={column}:s, or {column}:ms."
             )
         return _ours(numbers * float(SECONDS[unit]))
-    moments = [date_s(value) for value in values]
-    if moments.count(None) == len(moments):
+    dates = [date_of(value) for value in values]
+    if not any(dates):
         raise BenchError(
             f"{path}: {column}: {shown(str(first), 40)} is neither a number nor a readable date and time. Write the year first, so "
             "that day and month cannot be confused: 2026-11-28T16:45:00Z. Or name another column: --columns arrival=NAME."
         )
-    refuse_days(path, column, moments)
-    return _ours(np.array([math.nan if seconds is None else float(seconds) for seconds in moments]))
+    refuse_days(path, column, dates)
+    return _ours(np.array([math.nan if (seconds := date_s(date)) is None else float(seconds) for date in dates]))
 
 
 def _ours(moments: Floats) -> Floats:
