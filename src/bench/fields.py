@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ByteSize,
@@ -60,11 +61,31 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-#: Bytes, or a text such as `64MiB`, of which a longer one would not fit into a float. No machine has a pebibyte.
+_MOST_BYTES = 2**50
+
+
+def _size(value: Any) -> str:
+    """A size as it is written; a longer one would not fit into a float."""
+    if isinstance(value, int):
+        value = min(value, 2 * _MOST_BYTES)  # thousands of digits are not written as text
+    text = str(value)[:40].strip() if isinstance(value, int | float | str) else ""
+    if not re.fullmatch(r"\d+(\.0)?|\d+(\.\d+)?\s*[KMG]i?B", text, re.ASCII):
+        raise ValueError("a size is a whole number of bytes or a text such as 64MiB or 1.5GiB")
+    return text
+
+
+def _possible(size: ByteSize) -> ByteSize:
+    if size > _MOST_BYTES:
+        raise ValueError(f"no memory has more than {_MOST_BYTES // 2**30:,} GiB; check the number and its unit")
+    return size
+
+
+#: Bytes, or a text such as `64MiB`.
 Size = Annotated[
     ByteSize,
-    BeforeValidator(lambda value: value[:40] if isinstance(value, str) else value),
-    Field(gt=0, le=2**50),
+    BeforeValidator(_size),
+    AfterValidator(_possible),
+    Field(gt=0),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "1.5GiB"]}),
 ]
 
