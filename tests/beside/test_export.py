@@ -247,6 +247,8 @@ def test_what_a_form_cannot_express_is_refused_by_name(tmp_path):
     external = {**json.loads(record.read_text()), "argv": None, "base_url": "http://h:1", "kind": "sglang"}
     record.write_text(json.dumps(external))
     assert "the server at http://h:1 was not started here" in refused(tmp_path)
+    record.write_text(json.dumps({**external, "argv": ["vllm", "--port", "1"], "kind": "vllm"}))
+    assert "its `argv` names no model. Remove it, and the next workflow" in refused(tmp_path)
 
 
 def test_limits_are_told_as_the_analysis_has_them(tmp_path, summary):

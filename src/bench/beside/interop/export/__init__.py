@@ -43,7 +43,7 @@ def read_exported(deployment: str) -> dict[str, Any]:
     kind = managed(launch.kind)
     production, inside = kind.production, "/model.gguf" if kind.gguf else "/model"
     image, argv = _uncontained(redacted_command(launch.argv or ()))
-    head, words = _parts(argv)
+    head, words = _parts(deployment, argv)
     facts = read_known(DeploymentFacts, Paths.facts(deployment))
     if facts and launch.digest not in (None, facts.digest):
         facts = None
@@ -140,10 +140,16 @@ def _uncontained(argv: list[str]) -> tuple[str | None, list[str]]:
     return None, argv
 
 
-def _parts(argv: list[str]) -> tuple[list[str], list[str]]:
-    """What of a command line starts the server, and what follows the model: `serve` takes it by position."""
-    at = argv.index("--model" if "--model" in argv else "serve")
-    return argv[: at + (argv[at] == "serve")], argv[at + 2 :]
+def _parts(deployment: str, argv: list[str]) -> tuple[list[str], list[str]]:
+    """What of a command line starts the server, and what follows the model."""
+    if "--model" in argv:
+        at = argv.index("--model")
+        return argv[:at], argv[at + 2 :]
+    if "serve" in argv:  # which takes the model by position
+        at = argv.index("serve") + 1
+        return argv[:at], argv[at + 1 :]
+    file = Paths.LAUNCH.format(deployment=deployment)
+    raise BenchError(f"{file}: its `argv` names no model. Remove it, and the next workflow resolves the deployment again.")
 
 
 def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
