@@ -156,6 +156,13 @@ def test_one_load_has_one_name(tmp_path):
     assert sorted(twice)[:2] == [("m (AIPerf)", 1), ("m (AIPerf)", 2)]
 
 
+def test_another_file_with_a_tool_s_keys_is_left_out(tmp_path):
+    """Requests of inference-perf are a list: one object is no result of it."""
+    file = vllm(tmp_path)
+    (tmp_path / "span.json").write_text('{"start_time": 1, "end_time": 2, "info": {}}')
+    assert [path for _, path, _ in read_peers(tmp_path)] == [file]
+
+
 def test_aggregates_alone_are_refused(tmp_path):
     content = json.loads(vllm(tmp_path).read_text())
     (tmp_path / "vllm.json").write_text(json.dumps({name: value for name, value in content.items() if name != "itls"}))

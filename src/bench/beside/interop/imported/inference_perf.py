@@ -77,5 +77,6 @@ INFERENCE_PERF = Format(
     file=f"{_PER_REQUEST}, beside {_STAGE.format(0)}, {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
     versions="0.7",
     keys=frozenset({"start_time", "end_time", "info"}),
+    listed=True,
     read=_read,
 )

@@ -114,8 +114,8 @@ class Format:
 
     Attributes:
         name: in names of folders. title: the tool's. file: which file is read, and how the tool is asked for it. versions: whose files
-            were read. keys: by which the JSON value of a file, or the first of a list, is known. read: the runs in a file, of whose
-            JSON value; ValueError where the value is not as expected.
+            were read. keys: by which the JSON value of a file is known. listed: it is a list, whose first item has them. read: the
+            runs in a file, of whose JSON value; ValueError where the value is not as expected.
     """
 
     name: str
@@ -123,12 +123,14 @@ class Format:
     file: str
     versions: str
     keys: frozenset[str]
+    listed: bool = False
     read: Callable[[Path, Any], Iterable[PeerRun]]
 
     def wrote(self, content: Any) -> bool:
         """Whether the tool wrote a JSON value."""
-        first = content[0] if isinstance(content, list) and content else content
-        return isinstance(first, dict) and self.keys <= first.keys()
+        if self.listed:
+            content = content[0] if isinstance(content, list) and content else None
+        return isinstance(content, dict) and self.keys <= content.keys()
 
 
 def all_there(records: int, counted: float) -> None:
