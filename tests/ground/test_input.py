@@ -86,6 +86,14 @@ def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path):
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(content | {name: entry}))
         with pytest.raises(BenchError, match=re.escape(f"study.yaml: {said}: no such file")):
             load_plan(tmp_path / "study.yaml", None)
+    large = tmp_path / "large.lock"
+    with large.open("wb") as stream:
+        stream.truncate(16 * 2**20 + 1)
+    (tmp_path / "study.yaml").write_text(
+        yaml.safe_dump(content | {"engines": {"e": {"source": "lock", "locks": [str(large)]}}})
+    )
+    with pytest.raises(BenchError, match=r"large\.lock': not a readable file \(larger than 16 MiB\)"):
+        load_plan(tmp_path / "study.yaml", None)
     content["workloads"]["short"]["prompt_tokens"] = {"distribution": "empirical", "file": str(tmp_path)}
     assert str(tmp_path) in refusal(content)
 

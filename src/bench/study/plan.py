@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -29,6 +30,9 @@ from bench.study.specs import Place, RunSpec, alternating, places_of
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
+_LOCK_BYTES = (
+    16 * 2**20
+)  # most bytes of a lock, which a stranger's pack names too; convention: one with hashes of all wheels has 1 MiB
 _SKETCHED = 4  # levels that stand for those of a search before there are any; convention
 
 
@@ -325,7 +329,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     deployment = config.deployments[name]
     engine = config.engines[deployment.engine]
     locks = {
-        lock: _sha256(root / lock, f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}", located)
+        lock: _sha256(root / lock, f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}", located, _LOCK_BYTES)
         for i, lock in enumerate(engine.locks)
     }
     model = config.models[deployment.model] if deployment.model else UNNAMED
@@ -418,12 +422,14 @@ def file_digests(workload: Workload, known: Mapping[str, str] | None = None) -> 
     return {file: known[file] for file in workload.files}
 
 
-def _sha256(file: Path, what: str, place: Callable[[Path], Path] = Path) -> str:
-    """A file's SHA-256. Args: what: it is, in messages. place: where it lies."""
+def _sha256(file: Path, what: str, place: Callable[[Path], Path] = Path, most: float = math.inf) -> str:
+    """A file's SHA-256. Args: what: it is, in messages. place: where it lies. most: bytes that it may have."""
     try:
         file = place(file)
         if file.exists() and not file.is_file():  # a pipe waits for a writer, and a device may go on for ever
             raise OSError(errno.EINVAL, "a folder, a pipe or a device")
+        if file.stat().st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most / 2**20:.0f} MiB")
         return checksum(file)
     except FileNotFoundError:
         why = "no such file"
