@@ -173,6 +173,14 @@ def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     assert set(guarded(tmp_path)[0]) == {"rules.yaml", "dashboard.json"}
 
 
+def test_a_file_that_is_a_link_stays_one(tmp_path, summary):
+    study(tmp_path, summary)
+    (tmp_path / "guard").mkdir()
+    (tmp_path / "guard/rules.yaml").symlink_to(tmp_path / "loaded.yaml")
+    guarded(tmp_path)
+    assert (tmp_path / "guard/rules.yaml").is_symlink() and (tmp_path / "loaded.yaml").exists()
+
+
 def test_one_worker_is_a_server(tmp_path, summary):
     """Behind a router, or as the one address of `workers`: its telemetry has it as a fleet, too."""
     fleet(tmp_path, summary, 1)

@@ -39,10 +39,12 @@ def guard(
     texts, left = written(measured)
     output_dir.mkdir(parents=True, exist_ok=True)
     for name in FILES:
-        (output_dir / name).unlink(missing_ok=True)  # of an earlier study, whose limits these are not
+        file = output_dir / name
         if name in texts:
-            (output_dir / name).write_text(texts[name], encoding="utf-8")
-            print(output_dir / name)
+            file.write_text(texts[name], encoding="utf-8")
+            print(file)
+        else:
+            file.unlink(missing_ok=True)  # of an earlier study, whose limits these are not
     if left:
         print("\nLeft out:", *left, sep="\n- ")
 
