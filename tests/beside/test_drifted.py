@@ -234,6 +234,9 @@ def test_another_server_is_named():
     ):
         found = compared_version("0.32.0", before, seen)
         assert found.verdict == verdict and said in found.why, seen
+    # Which parts of a metric are exposed is its client's matter.
+    had = [*before, "vllm:gpu_cache_usage_perc_total"]
+    assert compared_version("0.32.0", had, [*before, "vllm:gpu_cache_usage_perc_created"]).verdict == UNKNOWN
 
 
 # Through a real Prometheus that holds planted series

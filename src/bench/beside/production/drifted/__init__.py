@@ -280,8 +280,9 @@ def compared_version(version: str | None, studied: Collection[str], names: Colle
     bare = Compared(VERSION, "", engine, now.title if now else None)
     if then and now and then is not now:
         return replace(bare, verdict=DIFFERS, why="another engine")
-    others = {name + part: name for name in (of_other_versions(now, version) if now else ()) for part in _PARTS}
-    if found := sorted({others[name] for name in {*names} - {*studied} if name in others}):
+    others = of_other_versions(now, version) if now else ()
+    before, seen = ({name for name in others if any(name + part in each for part in _PARTS)} for each in (studied, names))
+    if found := sorted(seen - before):
         why = f"it exposes {first_names(found, 3)}, which {engine} does not have: another version"
         return replace(bare, verdict=DIFFERS, why=why)
     return replace(bare, why="no name among its metrics shows another version")
@@ -327,7 +328,9 @@ def _value(value: float | tuple[float, float] | str | None, unit: str) -> str:
         return value or "not known"
     if isinstance(value, tuple):
         return f"{value[0]:.3g} to {value[1]:.3g}"
-    return {"0–1": shown_share(value, 1), "s": time_text(value)}.get(unit, f"{value:.4g} {unit}".rstrip())
+    if unit == "0–1":
+        return shown_share(value, 1)
+    return time_text(value) if unit == "s" else f"{value:.4g} {unit}".rstrip()
 
 
 def _change(each: Compared) -> str:
