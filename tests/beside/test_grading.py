@@ -21,7 +21,7 @@ from bench.runs.columns import schema_of
 from bench.runs.files import checksum
 from bench.study.config import Thresholds
 from bench.study.read import load_workload
-from bench.workloads.prompts.file import prompt_digest
+from bench.workloads.prompts.kind import prompt_digest
 from tests.support import records
 from tests.support.command import bench
 from tests.support.fake_server import fake_server

@@ -11,7 +11,7 @@ from bench.load.target import Target
 from bench.runs.request import KEPT, write_requests
 from bench.runs.request_table import read_requests
 from bench.study.read import load_workload
-from bench.workloads.prompts.file import prompt_digest
+from bench.workloads.prompts.kind import prompt_digest
 from bench.workloads.schedule import PlannedRequest
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
@@ -61,8 +61,10 @@ def test_requests_of_two_runs_are_the_same_without_letters(texts):
         assert {each.answer for each in sent(server, workload)} == {"all of it"}
     # Prompts as they are stand in the body as in the file.
     make = exchanges(Target("http://h", "m"), load_of(texts, cache="as_is"), seed="s", schedule_seed="s", vocabulary=500)
-    body = json.loads(make(PlannedRequest(0, 0, None, 8)).payload.split(b"\r\n\r\n")[1])
+    exchange = make(PlannedRequest(0, 0, None, 8))
+    body = json.loads(exchange.payload.split(b"\r\n\r\n")[1])
     assert body["messages"][0]["content"].startswith("Prompt number ")
+    assert (exchange.place, exchange.digest) == (None, None)  # a load process gets nothing that no record keeps
 
 
 def test_a_later_turn_with_the_server_s_own_answers_is_another_request_where_they_differ(tmp_path):

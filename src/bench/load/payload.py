@@ -83,8 +83,8 @@ def _maker(
             streamed=workload.stream,
             endpoint=workload.endpoint,
             keeps=workload.keep_answers,
-            place=made.place,
-            digest=made.digest,
+            place=made.place if workload.keep_answers else None,
+            digest=made.digest if workload.keep_answers else None,
             request_class=request.request_class,
         )
 

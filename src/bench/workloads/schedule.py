@@ -89,8 +89,8 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
     if workload.sent(level) * workload.turn_count > MOST_REQUESTS:
         raise BenchError(str(workload.excess(level)))
     parts = {name: _Draws(each, f"{seed}/class/{name}" if name else seed) for name, each in workload.parts.items()}
-    whole = workload.arrival != "closed" or workload.turns or workload.natural
-    shares = [] if whole else _begun(int(level), f"{seed}/begun")
+    midway = workload.arrival == "closed" and not (workload.turns or workload.natural)  # whether its first requests are met so
+    shares = _begun(int(level), f"{seed}/begun") if midway else []
     requests: list[PlannedRequest] = []
     for conversation, (name, moment) in enumerate(_mixture(workload, level, seed)):
         part = parts[name]

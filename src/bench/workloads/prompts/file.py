@@ -188,7 +188,7 @@ def _own(path: str, row: Row) -> Made:
         json.dumps([prompt, extras], ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:  # half of a character, or what JSON does not have
         raise BenchError(f"{path}: {row.place}: cannot be sent as JSON: {error}.") from None
-    return Made(prompt, extras, row.place, prompt_digest(prompt))
+    return Made(prompt, extras, row.place, prompt)
 
 
 def _chat(value: Any) -> list[Mapping[str, Any]] | None:
@@ -236,11 +236,6 @@ def _said(message: Mapping[str, Any]) -> bool:
     return bool(content) and (
         isinstance(content, str) or (isinstance(content, list) and all(isinstance(x, dict) for x in content))
     )
-
-
-def prompt_digest(prompt: Prompt) -> str:
-    """What tells a prompt from others, whatever else its file holds: 16 hexadecimal digits of its SHA-256."""
-    return hashlib.sha256(json.dumps(prompt, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _ends(prompt: Prompt) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,14 +23,24 @@ class Made(NamedTuple):
 
     Attributes:
         prompt, extras: what is sent, and the keys that its body has beside it, such as the tools that a chat may call.
-        place, digest: of a source's own prompt: where a user finds it, as `line 3`, and what tells it from others, whatever stands
-            around it; None where prompts are made.
+        place, own: of a source's own prompt: where a user finds it, as `line 3`, and what it is before anything is put around it;
+            None where prompts are made.
     """
 
     prompt: Prompt
     extras: Mapping[str, Any] = MappingProxyType({})
     place: str | None = None
-    digest: str | None = None
+    own: Prompt | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """The `prompt_digest` of the source's own prompt."""
+        return None if self.own is None else prompt_digest(self.own)
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """What tells a prompt from others, whatever else its file holds: 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(json.dumps(prompt, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
