@@ -27,7 +27,7 @@ from bench.runs.searches import Visit
 from bench.search.placing import Aim
 from bench.search.race import START, Ask, race
 from bench.search.search import Budget, Measured, search
-from bench.search.tuning import placing_of, visit_of
+from bench.search.tuning import ends_of, visit_of
 from bench.study.slo import parse_slo
 from benchmarks.capacity.ladder import answered_row
 from benchmarks.harness import Referee, print_table
@@ -159,8 +159,8 @@ class Machine:
             return Measured(answered_row(values.tolist(), load, "poisson"))
 
         first = ask.start or float(f"{limit * math.exp(self.random.normal(-0.35, 0.15)):.3g}")
-        aim = Aim([_SLO], 0.01, False, 0.1, first, 4096.0)
-        found = search(aim, _BUDGET, measure, placing=placing_of(ask))
+        aim = Aim([_SLO], 0.01, False, 0.1, first, 4096.0, ends=ends_of(ask))
+        found = search(aim, _BUDGET, measure)
         self.load_s += found.seconds
         return visit_of(ask, found, 0.0, 0.0)
 

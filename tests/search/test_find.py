@@ -145,7 +145,7 @@ def test_what_is_said_of_a_search():
         seen = Observation(8.0, {"ttft_p90_s": Excess(value, 0.1), FAILED: Excess(value, 0.1)}, 50, failed)
         lines.append(look_text(Look(8.0, 50, 2.0, seen), aim))
     # 200 requests near a limit of 5/s take 40 s; six such runs are usual, four the fewest.
-    probed = Probed(5.0, 6.0, 8, 30.0, latency_s=1.0, prior=Prior(5.0, 0.14, 6.0))
+    probed = Probed(5.0, 6.0, 8, 30.0, latency_s=1.0, prior=Prior(5.0, 0.14))
     open_loop = replace(aim, held=False)
     lines += [probed_text(probed, open_loop), probed_text(probed, replace(open_loop, precision=0.2))]
     lines.append(alone_text(Alone(parse_slo("tpot_p90=5ms"), 0.01112, 2, cut=False)))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.parse.steady import FEWEST_GROWING, GROWS
+from bench.statistics.levels import LEAST_NOISE
 from bench.statistics.observation import FAILED, GROWTH, SLOWER, Excess, Observation, Reference, speeds
 from bench.statistics.percentiles import Share
 from bench.study.slo import Slo
@@ -18,7 +19,6 @@ from bench.study.slo import Slo
 MOST_EXCESS = 8.0  # percentile ÷ limit beyond which a run shows no more; tuned: benchmarks.search
 CAP = math.log(MOST_EXCESS)  # the same as an excess; derived
 _MAY_GROW = 0.02  # backlog growth that is allowed, as a share of the offered rate; tuned: benchmarks.search
-_LEAST_ERROR = 0.005  # lowest standard error of an excess; tuned: benchmarks.search
 _STILL_FILL = 10.0  # standard deviation of the requests by which a server still fills in a run; tuned: benchmarks.search
 # continuity correction of a count of misses, so that none of n has a logarithm; source: Cox, Analysis of Binary Data, 1970
 _HALF = 0.5
@@ -50,7 +50,7 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
         growth = None
     if growth is not None and (not grows or filled):
         value = (growth - _MAY_GROW) / GROWS
-        excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / GROWS))
+        excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(LEAST_NOISE, row["steady_growth_error"] / GROWS))
     return Observation(
         row["level"],
         excesses,
@@ -69,17 +69,15 @@ def observations(rows: Sequence[Mapping[str, Any]], slos: Sequence[Slo], failed_
     Args:
         rows: as `observed` takes them, with `repeat` and, where they are known, `session`, `round` and the `reference` columns.
     """
-    rounds: dict[Hashable, int] = {}
-    numbers = [rounds.setdefault(_round(row), len(rounds)) for row in rows]
     references = [
-        Reference(1 / row["reference_s"] if row.get("reference_s") else None, row.get("reference_load"), number)
-        for row, number in zip(rows, numbers, strict=True)
+        Reference(1 / row["reference_s"] if row.get("reference_s") else None, row.get("reference_load"), _round(row))
+        for row in rows
     ]
     seen = [
-        (observed(row, slos, failed_share, speed), speed, number)
-        for row, speed, number in zip(rows, speeds(references), numbers, strict=True)
+        (observed(row, slos, failed_share, speed), speed, _round(row))
+        for row, speed in zip(rows, speeds(references), strict=True)
     ]
-    return [replace(each.at_usual_speed(speed), round=number) for each, speed, number in seen if each is not None]
+    return [replace(each.at_usual_speed(speed), round=of) for each, speed, of in seen if each is not None]
 
 
 def _round(row: Mapping[str, Any]) -> Hashable:
@@ -132,7 +130,7 @@ def _by_slo(known: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Exces
     least = math.sqrt(spread / (max(missed, allowed) + _HALF) + spread / (max(count - missed, count - allowed) + _HALF))
     odds_error = max(least, abs(odds) / _sure(missed, allowed, spread))
     odds_at = tuple(odds_of(slo.limit_s * math.exp(-by))[1] for by in SLOWER)
-    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error, odds_at)
+    return Excess(at, max(LEAST_NOISE, error, abs(at) / sure), spread, odds, odds_error, odds_at)
 
 
 def _log(value: float, limit_s: float) -> float:
@@ -149,7 +147,7 @@ def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
     """
     count, spread = int(failed.sum()), Share.of([failed]).within
     if not allowed:
-        return Excess(CAP if count else -CAP, _LEAST_ERROR)
+        return Excess(CAP if count else -CAP, LEAST_NOISE)
     clusters, may_be = count / spread, allowed * len(failed) / spread
     value = 2 * (math.sqrt((clusters + _ANSCOMBE) / (may_be + _MEAN_OF_ROOT)) - 1)
     least = 1 / math.sqrt(max(clusters, may_be) + _HALF)

@@ -19,7 +19,7 @@ from bench.runs.run import RECORD, RunRecord, read_record
 from bench.runs.searches import DeploymentSearches, SearchedRun, SearchRecord
 from bench.runs.store import Store
 from bench.search.measured import judged_run, sender, speed
-from bench.search.placing import ROUND, Aim, Placing, gap_shape, place
+from bench.search.placing import ROUND, Aim, Ends, gap_shape
 from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Budget, Found, Measured, Next, search
 from bench.search.words import answer_text, looked_for, next_text, probed_text, spent_text
@@ -49,12 +49,12 @@ class Terms:
 
     Attributes:
         without: the digests of runs that do not count, of earlier starts. start: the first load; None: as the study says.
-        placing: as of `search`.
+        ends: as of `Aim`.
     """
 
     without: frozenset[str]
     start: float | None
-    placing: Placing
+    ends: Ends
 
 
 @dataclass
@@ -159,7 +159,7 @@ class LadderSearches:
         def announce(run: Next) -> None:
             self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(aim, budget, measure, before, report, self._placing, begin, announce, kept(_probed(asked)))
+        found = search(aim, budget, measure, before, report, begin, announce, kept(_probed(asked)))
         answer = found.answer
         self.say(f"{asked.key}: {answer_text(answer, aim)}, after {count_text(len(found.looks), 'run')} ({answer.why})")
         return found, known
@@ -180,7 +180,7 @@ class LadderSearches:
 
         try:
             aim, budget, before = self._aim(asked), self._budget(asked, known), kept(_probed(asked))
-            found = search(aim, budget, measure, known.measured, placing=self._placing, begin=measure, before=before)
+            found = search(aim, budget, measure, known.measured, begin=measure, before=before)
             self._done[asked.key] = found, known
             return self._done[asked.key]
         except _Unmeasured:
@@ -197,14 +197,12 @@ class LadderSearches:
 
     def _aim(self, asked: SearchSpec) -> Aim:
         aim = _aim(asked)
-        if self.terms is None or self.terms.start is None:
+        if self.terms is None:
             return aim
-        start = max(1.0, round(self.terms.start)) if aim.held else self.terms.start
-        return replace(aim, start=min(aim.highest, start))
-
-    @property
-    def _placing(self) -> Placing:
-        return self.terms.placing if self.terms else place
+        start = aim.start
+        if self.terms.start is not None:
+            start = min(aim.highest, max(1.0, round(self.terms.start)) if aim.held else self.terms.start)
+        return replace(aim, start=start, ends=self.terms.ends)
 
     def _places(self) -> list[Place]:
         """Where the deployment's runs stand: those that the study lists, and what its searches measured."""

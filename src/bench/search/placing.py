@@ -5,29 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
-from bench.statistics.limit import NOMINAL, Belief, beliefs, believe, lowest
-from bench.statistics.observation import FAILED, GROWTH, NEARBY, Observation
+from bench.statistics.limit import BEYOND, NOMINAL, Belief, beliefs, lowest
+from bench.statistics.observation import FAILED, NEARBY, Observation
+from bench.statistics.textbook import FREEDOM
 from bench.study.slo import Slo
 from bench.workloads.workload import Workload
 
-Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
+Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short", "gone", "alone", "decided", "lost"]
+Ends = Callable[[Sequence[Observation], Belief], Why | None]
 
-CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
 # smallest factor from the highest measured load to the next; derived: the nearest that is no neighbour
 _LEAST_CLIMB = math.exp(NEARBY)
 _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
 ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
-# fewest rounds of an answer, so that not all runs share one error of the machine's speed; measured: docs/explanation/search.md, with
-# three no more limits held
-_FEWEST_ROUNDS = 2
-FEWEST_RUNS = (_FEWEST_ROUNDS - 1) * ROUND + 1  # fewest runs of an interval that is not the prior's; derived: of so many rounds
-# probability beyond which a run counts as below or beyond the limit, and up to which it may lie; tuned: benchmarks.search
-_SURELY = 0.9
+FEWEST_RUNS = ROUND + 1  # fewest runs of an interval that is not the prior's; derived: of two rounds, whose speeds differ
 _WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for; tuned: benchmarks.search
 _WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead; tuned: benchmarks.search
 _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
@@ -42,10 +38,6 @@ _LATENCIES = 6  # length of a run in median latencies, of conversations too; tun
 _LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
 # standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
 _SURE_ENOUGH = 0.3
-_ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
-_FREEDOM = 4  # degrees of freedom of a prior's error, whose tails leave the last word to the runs; tuned: benchmarks.search
-_MOST_AT_ALL = 1e-3  # least weight of a rate far above it, for runs that show it; convention
-_MOST_ERROR = 0.12  # standard error of ln highest throughput; tuned: benchmarks.search
 
 
 @dataclass(frozen=True)
@@ -54,29 +46,19 @@ class Prior:
 
     Attributes:
         middle: a rate (unit of a load) below which it lies as likely as above. error: standard error of its logarithm.
-        most: throughput that no rate within the SLOs exceeds (unit of a load).
     """
 
     middle: float
     error: float
-    most: float
-
-    def weights(self, limits: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
-        """How likely each limit is, up to a factor: a Student t of its logarithm, cut off above `most`."""
-        from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
-
-        off = np.log(limits / self.middle) / self.error
-        below_most = np.maximum(_MOST_AT_ALL, ndtr(np.log(self.most / limits) / _MOST_ERROR))
-        likely: npt.NDArray[np.floating[Any]] = (1 + off**2 / _FREEDOM) ** (-(_FREEDOM + 1) / 2) * below_most
-        return likely
 
     def belief(self, belief: Belief, bottom: float, top: float) -> Belief:
         """The posterior of this and of what runs show. Args: bottom, top: lowest and highest load of these runs."""
         limits = belief.limits.copy()  # those beyond all runs lie anywhere within the next factor
         below, above = (np.flatnonzero(each) for each in (limits <= 0, np.isinf(limits)))
-        limits[below] = bottom * np.geomspace(1 / CLIMB, 1, len(below) + 1)[:-1]
-        limits[above] = top * np.geomspace(1, CLIMB, len(above) + 1)[1:]
-        weights = self.weights(limits)
+        limits[below] = bottom * np.geomspace(1 / BEYOND, 1, len(below) + 1)[:-1]
+        limits[above] = top * np.geomspace(1, BEYOND, len(above) + 1)[1:]
+        off = np.log(limits / self.middle) / self.error
+        weights = (1 + off**2 / FREEDOM) ** (-(FREEDOM + 1) / 2)  # Student's t, whose tails leave the last word to the runs
         shares = (np.cumsum(weights) - weights / 2) / weights.sum()
         ranks = (np.arange(len(limits)) + 0.5) / len(limits)
         return Belief(np.exp(np.interp(ranks, shares, np.log(limits))))
@@ -95,6 +77,7 @@ class Aim:
         shares: of all requests, those of each class that has a limit of its own (0–1).
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
         prior: what is known before any run; None: nothing.
+        ends: why what runs show is enough, before it is as precise as asked; None where it is not.
     """
 
     slos: Sequence[Slo]
@@ -108,16 +91,17 @@ class Aim:
     think_s: float = 0.0
     shares: Mapping[str, float] = field(default_factory=dict)
     prior: Prior | None = None
-
-    def begun(self, load: float, prior: Prior | None = None) -> Aim:
-        """The aim with `load` as its first load."""
-        return replace(self, start=load, prior=prior)
+    ends: Ends = lambda *_: None
 
     def belief(self, observations: Sequence[Observation]) -> Belief:
         """Where the limit may lie, by runs and by what is known before any."""
+        with threadpool_limits(
+            limits=1, user_api="blas"
+        ):  # matrices are small: on two busy cores more threads took ten times as long
+            found = beliefs(observations)
         if self.prior is None:
-            return believe(observations)
-        found, levels = beliefs(observations), [each.level for each in observations]
+            return lowest(found.values())
+        levels = [each.level for each in observations]
         failed = [found.pop(FAILED)] if FAILED in found else []  # of which the prior knows nothing
         return lowest([self.prior.belief(lowest(found.values()), min(levels), max(levels)), *failed])
 
@@ -154,14 +138,6 @@ class Aim:
         least_s = 0.0 if self.held and not near else _LEAST_S if self.held or not near else _LEAST_NEAR_S
         return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once, least_s * rate))
 
-    @property
-    def fills_s(self) -> float:
-        """How long a rate that is too high by the precision takes until so many wait that each waits for as long as its limit allows.
-        A shorter run takes it for one that is carried.
-        """
-        waits = [slo.limit_s for slo in self.slos if slo.metric != "tpot"]
-        return 0.0 if self.held else max(waits, default=0.0) / self.precision
-
     def latencies(self, *, near: bool) -> float:
         """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""
         return max(_LATENCIES, _LATENCIES_NEAR / self.turns) if near else _LATENCIES
@@ -184,8 +160,8 @@ class Answer:
             where no load that was tried is too much.
         why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
             that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged;
-            `gone`, the server no longer answers; `alone`, single requests miss an SLO, so that no load meets all; `lost`, it is
-            below a rival's (95 %).
+            `gone`, the server no longer answers; `alone`, single requests miss an SLO, so that no load meets all; `decided`, it is
+            at least what was asked, or less (95 %); `lost`, it is below a rival's (95 %).
     """
 
     limit: float
@@ -204,7 +180,16 @@ def gap_shape(workload: Workload) -> float:
     return workload.burstiness or (math.inf if workload.arrival == "constant" else 1.0)
 
 
-Placing = Callable[[Sequence[Observation], Aim], Answer | Step]
+def decided(at_least: float | None) -> Ends:
+    """Once it is known whether the limit is that or more, or less (95 %); never, where nothing is asked."""
+
+    def ends(observations: Sequence[Observation], belief: Belief) -> Why | None:
+        if at_least is None or len(observations) < FEWEST_RUNS:
+            return None
+        low, high = belief.interval
+        return None if low < at_least <= high else "decided"
+
+    return ends
 
 
 def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
@@ -213,58 +198,25 @@ def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
         return Step(aim.first, near=aim.prior is not None)
     levels = [each.level for each in observations]
     top, bottom = max(levels), min(levels)
-    highest = [each for each in observations if each.level == top]
     belief, near = aim.belief(observations), aim.prior is not None
-    if len(highest) == 1 and highest[0].grows and not highest[0].slow and GROWTH not in highest[0].excesses:
-        return Step(top, near=True)  # a server that still fills, or one that will never have caught up
+    if why := aim.ends(observations, belief):
+        return interval(belief, aim, why, top)
     if belief.lies_below(top) < 1 / 2:  # it lies higher than what was measured
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
-        middle = max(_LEAST_CLIMB * top, min(CLIMB * top, belief.middle))
+        middle = max(_LEAST_CLIMB * top, min(BEYOND * top, belief.middle))
         return Step(min(aim.highest, level_of(middle, aim, up=True)), near=near)
     if belief.lies_below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
-        middle = min(bottom / _LEAST_CLIMB, max(bottom / CLIMB, belief.middle))
+        middle = min(bottom / _LEAST_CLIMB, max(bottom / BEYOND, belief.middle))
         return Step(max(aim.least, level_of(middle, aim)), near=near)
     answer = interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
-    if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
-        if aim.held or _carries(answer, observations):
-            return answer
-        return Step(max(aim.least, level_of(answer.low, aim)), near=True)
-    return _bracket(belief, answer, bottom, top, aim) or Step(_where(belief, levels, aim), near=True)
-
-
-def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim) -> Step | None:
-    """A short run beyond all others, where none of them surely misses, or none is surely carried: farther from the limit few requests
-    show what many near it do not. None where both ends are known, or such a run is there.
-    """
-    middle = belief.middle
-    if math.isinf(answer.high) and belief.lies_below(top) < _SURELY and top < min(aim.highest, _LEAST_CLIMB * middle):
-        return Step(min(aim.highest, level_of(_LEAST_CLIMB * top, aim, up=True)), near=False)
-    if not answer.low and belief.lies_below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / _LEAST_CLIMB):
-        return Step(max(aim.least, level_of(bottom / _LEAST_CLIMB, aim)), near=False)
-    return None
-
-
-def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
-    """Whether runs show that about the lower end is carried, and are no short ones beside those that missed: in a few seconds a queue
-    that grows by a twentieth of the rate is not seen.
-    """
-    longest = max(each.requests for each in observations)
-    about = [each for each in observations if _ABOUT * answer.low <= each.load <= answer.high]
-    return sum(each.requests for each in about if each.carried) >= longest / 2
-
-
-def _rounds(observations: Sequence[Observation]) -> float:
-    """How many rounds the observations come from, each with a speed of the machine's; enough where the latest had no reference loads:
-    a server that fails two of them in a row is sent one a round.
-    """
-    if all(each.round is None for each in observations[-_FEWEST_ROUNDS:]):
-        return math.inf
-    return len({each.round for each in observations} - {None})
+    if narrow and len(observations) >= FEWEST_RUNS:
+        return answer
+    return Step(_where(belief, levels, aim), near=True)
 
 
 def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> Answer:
@@ -321,11 +273,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
         if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
-            if sum(ends[0] < load < ends[1] for load in loads) < ROUND:
-                return min(aim.highest, max(aim.least, level_of(middle, aim)))
-            ends = (max(belief.quantile(1 - _SURELY), min(loads)), min(belief.quantile(_SURELY), _LEAST_CLIMB * max(loads)))
-            upper = ends[1] / middle > middle / ends[0]
-            return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
+            return min(aim.highest, max(aim.least, level_of(middle, aim)))
         if aim.held:
             ends = (math.floor(ends[0]), math.ceil(ends[1]))
     upper = 1 - belief.lies_below(ends[1]) > belief.lies_below(ends[0])

@@ -8,46 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-import numpy as np
-
 from bench.parse.observation import MOST_EXCESS
 from bench.runs.files import read_known, write_record
-from bench.search.placing import CLIMB, Aim, Prior, level_of
-from bench.statistics.levels import FLAT, PROPORTIONAL
+from bench.search.placing import Aim, Prior, level_of
+from bench.statistics.limit import BEYOND
 from bench.statistics.percentiles import place
 from bench.study.slo import Slo
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
-_LOOPS = 3  # longer closed loops at the end of a probe for a rate; tuned: benchmarks.search
-_LOOP_S = 10.0  # one of them (s); tuned: benchmarks.search
-_APART = 0.8  # ratio of requests in flight above which another loop shows no more; convention
-_OF_PRECISION_S = 1.2  # that time × the precision asked for (s); tuned: benchmarks.search
-_FEWEST = 20  # answers of such a loop, of fewer of which nothing is concluded; convention
-_ENOUGH = 500  # requests that show throughput in less time; convention
-_STEADY_S = 4.0  # shortest time with all in flight in which answers are counted, not their times (s); convention
-_STEADY = 0.4  # over-dispersion of the requests in a server at which they come evenly; tuned: benchmarks.search
-_HIGHER = 1.12  # highest rate ÷ that of a birth-death chain, in the median; tuned: benchmarks.search
-_MORE = 1.08  # highest rate ÷ throughput of a closed loop that meets every SLO, in the median; tuned: benchmarks.search
-_ERROR = 0.14  # standard error of ln highest rate by a probe; tuned: benchmarks.search
+_WITHIN = 0.75  # highest rate ÷ the highest throughput of a closed loop that misses an SLO; tuned: benchmarks.search
+_ERROR = 0.16  # standard error of its logarithm; tuned: benchmarks.search, with 4 degrees of freedom 22 %
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
 _WAVES = 2  # answers of each place in flight; tuned: benchmarks.find_scale
 _SLOW_S = 4.0  # E2E (s) above which one answer of each place does; tuned: benchmarks.find_scale
-_STEP = round(CLIMB)  # factor between steps near the limit; derived
-_LEAP = _STEP**2  # factor between steps far from the limit; derived: two of these
-_FAR = 1 / _LEAP  # share of an SLO's limit below which a step is far from it; derived: a leap may reach it
-_RISES = 1.15  # throughput ÷ that of half as many in flight, below which it no longer rises; tuned: benchmarks.find_scale
+_RISES = 1.15  # throughput ÷ that of a fourth as many in flight, below which it no longer rises; tuned: benchmarks.find_scale
 _MOST = 1024  # most requests in flight; convention
 _FAILING = 0.1  # share of failures that is no accident, if fewer may fail; convention
-_HALVINGS = 30  # halvings of the interval in which the first rate is sought; convention
 # probability with which all of so many single requests may miss though no more than are allowed do; convention
 _BY_CHANCE = 0.01
 _FEWEST_ALONE = 2  # fewest single requests of which that is said: the first may find a server that is not warm; convention
-_BELOW = FLAT  # first load ÷ the highest that throughput allows; derived
+_SHOWS = 2.0  # answers/s from which steps show the highest rate; convention: fewer than five answers in one show too little
 
 
 @dataclass(frozen=True)
@@ -129,7 +114,6 @@ def probe(aim: Aim, send: Send) -> Probed:
     steps: list[_Step] = []
     spent, waves, in_flight = 0.0, 1, 1
     alone: Alone | None = None
-    prior: Prior | None = None
     most = min(_MOST, math.floor(aim.highest)) if aim.held else _MOST
     while True:
         count = max(waves * in_flight, math.ceil(_STEP_S * steps[-1].rate)) if steps else 1
@@ -141,47 +125,25 @@ def probe(aim: Aim, send: Send) -> Probed:
         if in_flight == 1 and (steps[-1].reached or 0.0) > 1:
             alone, seconds = _alone(aim, send, replies)
             spent += seconds
-        in_flight = min(most, in_flight * (_LEAP if _far(steps) else _STEP))
+        in_flight = min(most, round(BEYOND) * in_flight)
         waves = 1 if steps[-1].e2e_s > _SLOW_S else _WAVES
         if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > _SECONDS:
             break
-    if steps and not aim.held and alone is None and steps[-1].rate and aim.turns == 1:
-        steps, seconds = _loops(aim, send, steps, spent)
-        prior = _prior(aim, steps) if seconds else None
-        spent += seconds
     best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
-    first = prior.middle if prior else _load(steps, aim, spent)
+    missed = bool(steps) and (steps[-1].reached or 0.0) > 1
+    prior = None
+    if not best.rate:  # one in flight, or one in the time that was waited for it
+        first = 1.0 if aim.held else 1 / max(1.0, spent)
+    elif aim.held:
+        first = max(1.0, _within_slos(steps))
+    else:
+        first = (_WITHIN if missed else 1.0) * best.rate / aim.turns
+        if aim.turns == 1 and alone is None and steps[-1].rate >= _SHOWS and _ended(steps, aim):
+            prior = Prior(first, _ERROR)
     load = min(aim.highest, level_of(first, aim))
     latency_s = next((step.e2e_s for step in steps if (step.in_flight if aim.held else step.rate) >= load), best.e2e_s)
     shown = [(step.in_flight, step.rate, step.reached) for step in steps]
     return Probed(load, best.rate, best.in_flight, spent, shown, alone, latency_s, prior)
-
-
-def _loops(aim: Aim, send: Send, steps: list[_Step], before_s: float) -> tuple[list[_Step], float]:
-    """The steps with longer loops in place of short ones, until one misses an SLO and one is near its limit; and their time (s), 0
-    where none fits. Args: before_s: time of the short ones (s).
-    """
-    at, spent, longer = steps[-1].in_flight, 0.0, list[_Step]()
-    for _ in range(_LOOPS):
-        rate = float(np.interp(at, [step.in_flight for step in steps], [step.rate for step in steps]))
-        seconds = min(_LOOP_S, max(_STEADY_S, _ENOUGH / rate), _OF_PRECISION_S / aim.precision)
-        count = at + math.ceil(seconds * rate)
-        if seconds * rate < _FEWEST or before_s + spent + count / rate > _SECONDS + _LOOPS * _LOOP_S:
-            break
-        if not (replies := send(at, count, _SECONDS)):
-            break
-        spent += _length(replies)
-        longer.append(_step(aim, at, replies, steps[-1].size))
-        most = max(step.rate for step in longer)  # in a second or two throughput may look higher than it is
-        others = [replace(step, rate=min(most, step.rate)) for step in steps if step.in_flight != at]
-        steps = sorted([*others, longer[-1]], key=lambda step: step.in_flight)
-        missed = (steps[-1].reached or 0.0) > 1
-        at = max(1, round(_within_slos(steps, aim))) if missed else min(_MOST, _LEAP * at)
-        if not _APART < at / longer[-1].in_flight < 1 / _APART and missed:
-            continue
-        if missed or (len(longer) > 1 and longer[-1].rate < _RISES * longer[-2].rate):
-            break
-    return steps, spent
 
 
 def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, float]:
@@ -242,37 +204,24 @@ def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _S
     later = ordered[in_flight:]
     e2e_s = fmean(reply.end_s - reply.sent_s for reply in later or ordered)
     reached = _reached(aim, later or ordered)
-    refused = _failed(later or ordered)
     whole = [reply for reply in later or ordered if reply.outcome == "ok"]
     if whole and (later or not size):
-        size = fmean(len(reply.tokens_s) for reply in whole)
+        size = fmean(len(_parts(reply)) for reply in whole)
+    begin_s, end_s = ordered[0].sent_s, max(each.end_s for each in ordered)
     if later:
-        rate = _came(ordered, later[0].sent_s, later[-1].sent_s, size)
-        if rate is None:  # by Little's law
-            rate = (1 - refused) * in_flight / e2e_s
-        return _Step(in_flight, rate if whole else 0.0, reached, e2e_s, size)
-    length = _length(ordered)
-    came = sum(len(reply.tokens_s) for reply in ordered)
-    return _Step(in_flight, came / size / length if size and length else 0.0, reached, e2e_s, size)
+        begin_s, end_s = later[0].sent_s, later[-1].sent_s
+    if size and (not later or end_s - begin_s > e2e_s / 2):
+        rate = sum(begin_s < at <= end_s for reply in ordered for at in _parts(reply)) / size / (end_s - begin_s)
+    else:  # by Little's law
+        rate = len(whole) / len(later or ordered) * in_flight / e2e_s if whole else 0.0
+    return _Step(in_flight, rate, reached, e2e_s, size)
 
 
-def _came(replies: Sequence[Reply], begin_s: float, end_s: float, size: float) -> float | None:
-    """Answers a second between two moments, by their parts; None of less than `_STEADY_S`. Args: size: parts of an answer."""
-    if end_s - begin_s < _STEADY_S or not size:
-        return None
-    return sum(begin_s < at <= end_s for reply in replies for at in reply.tokens_s) / size / (end_s - begin_s)
-
-
-def _prior(aim: Aim, steps: Sequence[_Step]) -> Prior | None:
-    """What the steps show of the highest rate; None where they show no throughput."""
-    answered = [step for step in steps if step.rate]
-    if not answered:
-        return None
-    allowed = min(1 - slo.share for slo in aim.slos)
-    most = max(step.rate for step in answered)
-    if (steps[-1].reached or 0.0) <= 1:  # more in flight might carry more
-        return Prior(_MORE * most, _ERROR, math.inf)
-    return Prior(min(most, _HIGHER * _rate(answered, _within_slos(steps, aim), allowed, aim.burstiness)), _ERROR, most)
+def _parts(reply: Reply) -> Sequence[float]:
+    """When its parts came: an answer that is not streamed is one, and a failure has none."""
+    if reply.outcome not in ("ok", "cut"):
+        return []
+    return reply.tokens_s or ([reply.end_s] if reply.outcome == "ok" else [])
 
 
 def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
@@ -300,47 +249,18 @@ def _of_limit(slo: Slo, reply: Reply) -> float | None:
     return so_far / slo.limit_s if slo.metric != "tpot" and so_far > slo.limit_s else None
 
 
-def _far(steps: Sequence[_Step]) -> bool:
-    """Whether the server is far from its limit: throughput rises in proportion, and no SLO is close."""
-    first, last = steps[0], steps[-1]
-    proportional = last.rate >= PROPORTIONAL * first.rate * last.in_flight / first.in_flight
-    return proportional and (last.reached or 0.0) < _FAR
-
-
-def _flat(steps: Sequence[_Step]) -> bool:
-    return len(steps) > 1 and steps[-1].rate < _RISES * steps[-2].rate
-
-
 def _ended(steps: Sequence[_Step], aim: Aim) -> bool:
     """Whether an SLO is missed; or, where the load is a rate, throughput no longer rises."""
     if (steps[-1].reached or 0.0) > 1 or not steps[-1].rate:
         return True
-    return not aim.held and _flat(steps)
+    return not aim.held and len(steps) > 2 and steps[-1].rate < _RISES * steps[-3].rate
 
 
-def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
-    """The first load by what the steps show. Without an answer: one in flight, or one in the time that was waited for it."""
-    answered = [step for step in steps if step.rate]
-    if not answered:
-        return 1.0 if aim.held else 1 / max(1.0, spent)
-    carried = _within_slos(steps, aim)
-    if aim.held:
-        return max(1.0, carried)
-    if not _flat(steps) and (steps[-1].reached or 0.0) <= 1:  # the time was spent before anything was reached
-        return _BELOW * answered[-1].rate / aim.turns
-    allowed = min(1 - slo.share for slo in aim.slos)
-    return min(_BELOW * max(step.rate for step in answered), _rate(answered, carried, allowed, aim.burstiness)) / aim.turns
-
-
-def _within_slos(steps: Sequence[_Step], aim: Aim) -> float:
-    """Requests in flight that meet every SLO: between the last step that does and the first that does not, by logarithms."""
-    place = next((i for i, step in enumerate(steps) if (step.reached or 0.0) > 1), len(steps) - 1)
-    last = steps[place]
-    if last.reached is None:
+def _within_slos(steps: Sequence[_Step]) -> float:
+    """Requests in flight that meet every SLO: between the last two steps, by logarithms, where the last one misses one."""
+    last, before = steps[-1], steps[-2] if len(steps) > 1 else None
+    if last.reached is None or last.reached <= 1:
         return last.in_flight
-    if last.reached <= 1:  # once throughput is flat, latencies rise with what is in flight
-        return last.in_flight / max(last.reached, 1 / MOST_EXCESS) if _flat(steps) and not aim.held else last.in_flight
-    before = steps[place - 1] if place else None
     if before and math.isinf(last.reached):
         return before.in_flight
     if before is None or not before.reached:
@@ -348,24 +268,3 @@ def _within_slos(steps: Sequence[_Step], aim: Aim) -> float:
     part = math.log(1 / before.reached) / math.log(last.reached / before.reached)
     between: float = before.in_flight * (last.in_flight / before.in_flight) ** part
     return between
-
-
-def _rate(steps: Sequence[_Step], carried: float, allowed: float, burstiness: float) -> float:
-    """The rate at which a request finds `carried` others there with the probability `allowed`.
-
-    What is in the server is taken for a birth-death chain, which answers at the closed loop's rates. Answers whose times are less at
-    random than that queue less, so that the rate is rather too low.
-    """
-    most, spread = max(step.rate for step in steps), _STEADY + (1 - _STEADY) / burstiness
-    counts = np.arange(1, math.ceil(4 * max(carried, steps[-1].in_flight)) + 100)
-    known = np.log([step.in_flight for step in steps])
-    rates = np.exp(np.interp(np.log(counts), known, np.log([step.rate for step in steps])))
-    rates[counts > steps[-1].in_flight] = most
-    low, high = 0.0, most
-    for _ in range(_HALVINGS):
-        rate = (low + high) / 2
-        weights = np.concatenate([[0.0], np.cumsum(np.log(rate / rates)) / spread])
-        shares = np.exp(weights - weights.max())
-        found = shares[math.floor(carried) :].sum() / shares.sum()
-        low, high = (rate, high) if found <= allowed else (low, rate)
-    return max(low, most / _MOST)

@@ -19,17 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.runs.searches import MISSES, Confirmed, Phase, Visit
-from bench.statistics.limit import SPEEDS_DIFFER
-from bench.statistics.textbook import student_t
+from bench.statistics.observation import SPEEDS_DIFFER
+from bench.statistics.textbook import CONFIDENCE, FREEDOM, student_t
 
 START = SPEEDS_DIFFER  # by how much starts of one server differ (standard deviation of ln speed)
-_LOST = 0.05  # probability of being better than the leader below which a candidate is out; convention
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
 _KEPT = 2  # pairs for which the race leaves room; tuned: benchmarks.tuning
 _LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
 _ROUNDS = 4  # most rounds of the race; convention
-_FREEDOM = 4  # degrees of freedom that the expected noise of a pair counts as; convention
 _EFFECT = 0.2  # effect of a value of a setting (standard deviation of ln objective); convention
 _TOGETHER = 0.1  # what a combination adds to the effects of its values, likewise; convention
 _NORMAL = NormalDist()
@@ -148,7 +146,7 @@ class _Race:
     def in_it(self) -> list[str]:
         """Those that may be the best, the leader first: none of them failed or is worse than the leader (95 %)."""
         outcome, leader = self.outcome, self.leader
-        left = [each for each in self.tried if each == leader or self.ahead(each, leader)[0] >= _LOST]
+        left = [each for each in self.tried if each == leader or self.ahead(each, leader)[0] > 1 - CONFIDENCE]
         out = [each for each in self.tried if each not in left]
         outcome.dropped = {each: outcome.dropped.get(each, len(outcome.visits)) for each in out}
         outcome.settled = len(left) == 1 and not outcome.untried
@@ -270,6 +268,6 @@ def _interval(seen: Sequence[tuple[float, float]]) -> tuple[float, float, float]
     # The sample's variance beside the one that starts and searches lead to expect, as few starts know little of their own.
     # Source: Smyth, Linear models and empirical Bayes methods for assessing differential expression (2004): moderated t.
     count, mean = len(seen), fmean(log for log, _ in seen)
-    spread = _FREEDOM * fmean(variance for _, variance in seen) + sum((log - mean) ** 2 for log, _ in seen)
-    half = student_t(_FREEDOM + count - 1) * math.sqrt(spread / (_FREEDOM + count - 1) / count)
+    spread = FREEDOM * fmean(variance for _, variance in seen) + sum((log - mean) ** 2 for log, _ in seen)
+    half = student_t(FREEDOM + count - 1) * math.sqrt(spread / (FREEDOM + count - 1) / count)
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

@@ -6,24 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from functools import cache
 from typing import Any
 
 import polars as pl
-from threadpoolctl import threadpool_limits
 
 from bench.errors import BenchError
 from bench.parse.observation import observed, unjudged
-from bench.search.placing import FEWEST_RUNS, Aim, Answer, Placing, Step, Why, answer_so_far, place
+from bench.search.placing import FEWEST_RUNS, Aim, Answer, Step, Why, answer_so_far, place
 from bench.search.probe import Alone, Probed
 from bench.statistics.observation import Observation, Reference, speeds
 
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
-# run that is always allowed (s), without and with a prior, by which it is near the limit; tuned: benchmarks.search
-_SHORT_S = {False: 30.0, True: 45.0}
-_TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget; tuned: benchmarks.search
-_FILLED_S = 60.0  # the same (s): requests that pile up show in less; tuned: benchmarks.search
+_SHORT_S = 45.0  # run that is always allowed (s); tuned: benchmarks.search
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
 _INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
 _FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
@@ -115,7 +111,6 @@ def search(
     measure: Callable[[float, int, int], Measured],
     known: Sequence[Measured] = (),
     report: Callable[[Found], None] = lambda _: None,
-    placing: Placing = place,
     begin: Callable[[Aim], Probed] = lambda _: Probed(1.0, 0.0, 1, 0.0),
     announce: Callable[[Next], None] = lambda _: None,
     before: Probed | None = None,
@@ -125,7 +120,7 @@ def search(
     Args:
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
         known: what was measured before.
-        report: gets what is known after each run. placing: gives the next run, or the answer.
+        report: gets what is known after each run.
         begin: finds the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that
             the same runs and the same `before` always lead to the same search.
         announce: gets each run before it begins.
@@ -134,42 +129,15 @@ def search(
     probed = begin(aim) if aim.start is None and not known else None
     shown = probed or before
     if aim.start is None:
-        aim = aim.begun(probed.load if probed else known[0].row["level"], shown.prior if shown else None)
+        aim = replace(aim, start=probed.load if probed else known[0].row["level"], prior=shown.prior if shown else None)
     else:
         shown = None
-    with threadpool_limits(
-        limits=1, user_api="blas"
-    ):  # matrices are small: on two busy cores more threads took ten times as long
-        found = Found(_NOTHING, probed=probed, alone=shown.alone if shown else None)
-        return _search(aim, budget, measure, known, report, placing, found, announce, shown)
-
-
-def expected_s(probed: Probed, aim: Aim) -> float | None:
-    """How long a search that begins with this probe takes under load, in the median (s); None where no answer came."""
-    if not probed.latency_s:
-        return None
-    short, long = (aim.requests(probed.load, probed.latency_s, [], near=near) for near in (False, True))
-    pace = probed.load / (probed.latency_s if aim.held else 1.0)
-    run_s = max(short / pace, min(long / pace, _SHORT_S[probed.prior is not None]))
-    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] * (_USUAL_PRECISION / aim.precision) ** 2)
-
-
-def _search(
-    aim: Aim,
-    budget: Budget,
-    measure: Callable[[float, int, int], Measured],
-    known: Sequence[Measured],
-    report: Callable[[Found], None],
-    placing: Placing,
-    found: Found,
-    announce: Callable[[Next], None],
-    shown: Probed | None,
-) -> Found:
+    found = Found(_NOTHING, probed=probed, alone=shown.alone if shown else None)
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
     latency_s, longer = (shown and shown.latency_s) or _FIRST_LATENCY_S, 1.0
+    looked = cache(lambda number, speed: _look(runs[number], aim, speed))
     former = list(known)
-    before: list[float] = []
     began = len(former)  # runs that were invalid may be valid by now
     while True:
         step: Step | None = None
@@ -177,7 +145,7 @@ def _search(
             measured = former.pop(0)
         else:
             seen = found.observations
-            placed = Answer(0.0, 0.0, 0.0, "alone") if found.alone else placing(seen, aim)
+            placed = Answer(0.0, 0.0, 0.0, "alone") if found.alone else place(seen, aim)
             if isinstance(placed, Answer):
                 found.answer = placed
                 return found
@@ -192,16 +160,8 @@ def _search(
             announce(next_run(requests, step.load, found, aim, latency_s))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
-        relative, of_round = (
-            speeds([Reference(each.speed, each.reference, each.round) for each in runs]),
-            [each.round for each in runs],
-        )
-        rounds = [of_round.index(each) if each else None for each in of_round]
-        if relative[:-1] == before:
-            found.looks.append(_look(measured, aim, relative[-1], rounds[-1]))
-        else:  # what is usual moved
-            found.looks = [_look(*each) for each in zip(runs, repeat(aim), relative, rounds)]
-        before = relative
+        relative = speeds([Reference(each.speed, each.reference, each.round) for each in runs])
+        found.looks = [looked(*each) for each in enumerate(relative)]  # what is usual moves
         look = found.looks[-1]
         planned = measured.row.get("num_requests") or look.requests  # fewer are sent of a run that ends early
         times[look.load, planned // aim.turns] += 1
@@ -214,6 +174,16 @@ def _search(
             longer *= max(_LONGER, (measured.row.get("steady_needs_s") or 0.0) / max(look.seconds, 1e-3))
         if step is not None:
             report(_ended(found, aim, "runs"))
+
+
+def expected_s(probed: Probed, aim: Aim) -> float | None:
+    """How long a search that begins with this probe takes under load, in the median (s); None where no answer came."""
+    if not probed.latency_s:
+        return None
+    short, long = (aim.requests(probed.load, probed.latency_s, [], near=near) for near in (False, True))
+    pace = probed.load / (probed.latency_s if aim.held else 1.0)
+    run_s = max(short / pace, min(long / pace, _SHORT_S))
+    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] * (_USUAL_PRECISION / aim.precision) ** 2)
 
 
 def _ended(found: Found, aim: Aim, why: Why) -> Found:
@@ -248,8 +218,7 @@ def fitting_requests(
     if nearest is None and aim.prior is None:
         return requests
     pace = nearest.requests / nearest.seconds / aim.turns if nearest else expected
-    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S[aim.prior is not None], _OF_SPENT * found.seconds))
-    longest_s = max(longest_s, min(_TO_FILL * budget.seconds, _FILLED_S, aim.fills_s))
+    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
     longest = max(least, longest_s * pace)
     return math.floor(min(requests, longest, left_s * pace))
 
@@ -278,15 +247,15 @@ def _last_s(aim: Aim, latency_s: float) -> float:
     return 0.0 if aim.held else aim.turns * latency_s + (aim.turns - 1) * aim.think_s
 
 
-def _look(measured: Measured, aim: Aim, speed: float, number: int | None) -> Look:
-    """Args: speed: of the machine ÷ its usual one. number: of the round, by its first run."""
+def _look(measured: Measured, aim: Aim, speed: float) -> Look:
+    """Args: speed: of the machine ÷ its usual one."""
     row, reasons = measured.row, measured.reasons
     observation = None if reasons else observed(row, aim.slos, aim.failed_share, speed)
     if observation is not None:
         for slo in aim.slos:
             if why := unjudged(row["judged"], slo):
                 raise BenchError(why)
-        observation = replace(observation.at_usual_speed(speed), round=number)
+        observation = replace(observation.at_usual_speed(speed), round=measured.round)
     return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons, row)
 
 

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,11 @@ from bench.runs.run import RECORD
 from bench.runs.searches import TuningRecord, Visit, Visits, read_visits
 from bench.runs.store import Store
 from bench.search.laddered import LadderSearches, Terms
-from bench.search.placing import Aim, Answer, Placing, Step, interval, place
+from bench.search.placing import Ends
 from bench.search.race import Ask, Outcome, Rival, race
 from bench.servers.server import ServerDied
 from bench.servers.settings import varying_settings
-from bench.statistics.limit import Belief, believe
-from bench.statistics.observation import Observation
+from bench.statistics.limit import BEYOND, Belief, believe
 from bench.statistics.textbook import CONFIDENCE
 from bench.study.config import Config
 from bench.study.plan import Plan
@@ -37,20 +35,14 @@ from bench.study.searches import found_runs
 if TYPE_CHECKING:
     from bench.search.search import Found
 
-_BEYOND = 2.0  # factor beyond the measured loads at which a limit counts that none of them brackets; convention
 _ONE_SIGMA = 0.841  # share of a normal distribution below one standard deviation; derived
 
 
-def placing_of(ask: Ask) -> Placing:
-    """How the search of a visit places its runs."""
-    return partial(_against, ask.rival) if ask.rival else place
-
-
-def _against(rival: Rival, seen: Sequence[Observation], aim: Aim) -> Answer | Step:
-    """The next run, or the answer: the highest load within the SLOs, unless it lies below a rival's (95 %)."""
-    if seen and _beaten(belief := believe(seen), rival) >= CONFIDENCE:
-        return interval(belief, aim, "lost", max(each.level for each in seen))
-    return place(seen, aim)
+def ends_of(ask: Ask) -> Ends:
+    """When the search of a visit ends early: once its limit lies below a rival's (95 %)."""
+    if (rival := ask.rival) is None:
+        return lambda *_: None
+    return lambda _, belief: "lost" if _beaten(belief, rival) >= CONFIDENCE else None
 
 
 def visit_of(ask: Ask, found: Found, began: float, seconds: float) -> Visit:
@@ -88,10 +80,10 @@ def _normal(belief: Belief, loads: Sequence[float]) -> tuple[float, float]:
 
     Limits beyond them count as twice the highest, or half the lowest: that much is known of one that no run brackets.
     """
-    least, most = min(loads) / _BEYOND, max(loads) * _BEYOND
+    least, most = min(loads) / BEYOND, max(loads) * BEYOND
     low, middle, high = (min(most, max(least, belief.quantile(share))) for share in (1 - _ONE_SIGMA, 0.5, _ONE_SIGMA))
     error = math.log(high / low) / 2
-    return math.log(middle), error if least < middle < most else max(error, math.log(_BEYOND) / 2)
+    return math.log(middle), error if least < middle < most else max(error, math.log(BEYOND) / 2)
 
 
 @dataclass
@@ -129,7 +121,7 @@ class _Servers:
         spec, store = plan.deployments[name], Store(owner=name)
         (asked,) = plan.searches
         before = found_runs([asked], store.root.glob(f"{name}/*/{RECORD}"))
-        terms = Terms(frozenset(run.digest for run in before), ask.start, placing_of(ask))
+        terms = Terms(frozenset(run.digest for run in before), ask.start, ends_of(ask))
         searches = LadderSearches(plan, spec, store, self.say, terms)
         try:
             launch = Path(Paths.LAUNCH.format(deployment=name))

@@ -34,6 +34,7 @@ ENDED = {
     "runs": "not yet {asked}; raise {runs} to continue from here",
     "seconds": "not yet {asked}; raise {seconds} to continue from here",
     "alone": "one request alone misses an SLO",
+    "decided": "enough to tell",
     "invalid": "runs cannot be trusted; {again}",
     "short": "no run was long enough to be judged; raise {seconds} or {runs}",
     "gone": "the server stopped answering. Restart it; the same command continues from here",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.statistics.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
+from bench.statistics.observation import FAILED, GROWTH, NEARBY, SLOWER, SPEEDS_DIFFER, Observation
 from bench.statistics.textbook import TAIL
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -21,33 +21,20 @@ Motion = Callable[[Floats, Floats], Floats]
 NOMINAL = 1 - TAIL
 _COARSE = 60  # grid points of a curve over all loads; convention
 _FINE = 140  # grid points of a curve over the loads that may hold the limit; convention
-_LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no error vanishes; tuned: benchmarks.search
-_SURELY = 3.5  # standard errors beyond which the sign of a curve is known; tuned: benchmarks.search
+_SURELY = 3.5  # standard errors beyond which the sign of a curve is known; convention: half and double do as well
 _PICKED = 25  # fits that are drawn from; convention
 _DRAWS = 16  # draws of each fit; convention
-_CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
 _PLACES = 800  # places of the capacity by backlog growth that are weighed; convention
-_GROWS_BY = 0.01  # standard deviation of backlog growth between runs, beside its own error; tuned: benchmarks.capacity
-# standard deviation of ln speed, of a machine from round to round and of a server from start to start; measured:
-# docs/explanation/decisions.md, 1.9 to 3.4 % between starts in four measurements, rounded up
-SPEEDS_DIFFER = 0.04
 _LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
+BEYOND = 2.0  # factor beyond the measured loads up to which a limit is looked for; tuned: benchmarks.search
 _ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
-_BEYOND = math.log(2)  # ln ratio of loads beyond the measured ones in which a limit is looked for; tuned: benchmarks.search
-_BENDS = 0.02  # share of the variance of a smooth motion that is not smooth; convention
-_LEVEL = 3.0  # prior standard deviation of the excess at the middle of the loads; tuned: benchmarks.search
-_SLOPE = 3.0  # prior standard deviation of its slope over ln load; tuned: benchmarks.search
-_SLOPE_MEAN = 1.5  # prior mean of that slope; tuned: benchmarks.search
+_LINE = 6.0  # prior standard deviation of the excess at the middle of the loads, and of its slope; tuned: benchmarks.search
 # roughnesses of the curve that are tried (standard deviation over one e-fold of load); tuned: benchmarks.search
-_ROUGH = np.array([0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
-# noises between runs that are tried (standard deviation of the excess); tuned: benchmarks.search
-_NOISE = np.array([0.01, 0.025, 0.05, 0.1, 0.2, 0.4])
-# unknown parts of a round's speed that are tried (relative standard deviation, which its runs share); tuned: benchmarks.search
-_SPEED = np.array([0.005, 0.015, 0.03, 0.05])
-_NOISE_PRIOR = np.array([0.5, 1.0, 1.5, 1.0, 0.5, 0.25])  # prior weights of `_NOISE`; tuned: benchmarks.search
-_ROUGH_PRIOR = np.array([0.5, 1.0, 1.5, 1.5, 1.0, 0.5])  # prior weights of `_ROUGH`; tuned: benchmarks.search
-_SPEED_PRIOR = np.array([0.5, 1.0, 1.5, 0.75])  # prior weights of `_SPEED`; tuned: benchmarks.search
+_ROUGH = (0.1, 0.6, 3.0)
+_NOISE = np.array(
+    [0.02, 0.07, 0.25]
+)  # noises between runs that are tried (standard deviation of the excess); tuned: benchmarks.search
 
 
 @dataclass(frozen=True)
@@ -112,9 +99,9 @@ def believe_growth(observations: Sequence[Observation]) -> Belief:
     from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
 
     loads, growth, errors = np.array([(each.load, each.growth, each.growth_error) for each in observations]).T
-    x = np.linspace(math.log(loads.min()) - _BEYOND, math.log(loads.max()) + _BEYOND, _PLACES)
+    x = np.linspace(math.log(loads.min()) - math.log(BEYOND), math.log(loads.max()) + math.log(BEYOND), _PLACES)
     stay = np.maximum(0, 1 - np.exp(x)[:, None] / loads)
-    noise = np.sqrt(errors**2 + _GROWS_BY**2 + (SPEEDS_DIFFER * (stay > 0)) ** 2)
+    noise = np.hypot(errors, SPEEDS_DIFFER * (stay > 0))
     off = (growth - stay) / noise
     waiting = -(off**2) / 2 - np.log(noise * math.sqrt(2 * math.pi))
     sharing = np.log(np.maximum(ndtr(off) - ndtr((growth - 1) / noise), _LEAST) / np.maximum(1 - stay, _LEAST))
@@ -142,7 +129,7 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
         raw=raw,
         errors=less * np.array([each.error for each in seen]),
         by_speed=_steepness(raw) * float(key not in (FAILED, GROWTH)),
-        together=_together([each.round for each in observations]),
+        together=np.array([[a.round is not None and a.round == b.round for a in observations] for b in observations]),
         moves=not observations[0].held,
     )
     found = _limits(runs, random)
@@ -172,14 +159,8 @@ class _Runs:
     raw: Floats
     errors: Floats
     by_speed: Floats
-    together: Floats
+    together: npt.NDArray[np.bool_]
     moves: bool
-
-
-def _together(rounds: Sequence[int | None]) -> Floats:
-    known = np.array([math.nan if each is None else each for each in rounds])
-    same: Floats = (known[:, None] == known[None, :]).astype(float)
-    return same
 
 
 def _less_sure(observations: Sequence[Observation]) -> Floats:
@@ -216,22 +197,17 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
         by_speed = by_speed + sum(fit.times * fit.slopes() for fit in fits) / _PICKED
         fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together)
     grid = _grid(x, centre, fits)
-    width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
-    line, moved = _line(grid - centre, grid - centre), {motion: motion(grid - centre, grid - centre) for motion in _MOTIONS}
+    width = np.gradient(grid)
     limits: list[Floats] = []
-    above = np.zeros(len(grid))
     for fit in fits:
         middle, gain = fit.at(grid - centre)
-        spread = line + fit.rough**2 * moved[fit.motion] - gain.T @ gain
+        spread = _covariance(grid - centre, grid - centre, fit.rough, fit.motion) - gain.T @ gain
         variance = np.diag(spread).copy()
         np.fill_diagonal(spread, variance + 1e-8)
         root = np.linalg.cholesky(spread)
         draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
-        above += (draws > 0).sum(axis=0) / (_PICKED * _DRAWS)
         limits.append(_zeros(grid, draws, width / (variance + 1e-4)))
-    found = np.concatenate(limits)
-    _spread_over_cliffs(found, x, above[at], random)
-    return np.sort(found)
+    return np.sort(np.concatenate(limits))
 
 
 def _bounded(raw: Floats) -> Floats:
@@ -242,7 +218,7 @@ def _bounded(raw: Floats) -> Floats:
 
 def _steepness(raw: Floats) -> Floats:
     """Derivative of the bounded excess with respect to the raw one."""
-    steepness: Floats = np.maximum(1 - np.tanh(raw / 2) ** 2, _LEAST_STEEP)
+    steepness: Floats = 1 - np.tanh(raw / 2) ** 2
     return steepness
 
 
@@ -265,7 +241,7 @@ class _Fit:
     def at(self, points: Floats) -> tuple[Floats, Floats]:
         """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
         gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough, self.motion))
-        return _SLOPE_MEAN * points + gain.T @ self.white, gain
+        return gain.T @ self.white, gain
 
     def slopes(self) -> Floats:
         rise: Floats = self.at(self.x + _STEP)[0] - self.at(self.x - _STEP)[0]
@@ -273,11 +249,7 @@ class _Fit:
 
 
 def _covariance(a: Floats, b: Floats, rough: float, motion: Motion) -> Floats:
-    return _line(a, b) + rough**2 * motion(a, b)
-
-
-def _line(a: Floats, b: Floats) -> Floats:
-    covariance: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b)
+    covariance: Floats = _LINE**2 * (1 + np.outer(a, b)) + rough**2 * motion(a, b)
     return covariance
 
 
@@ -288,9 +260,9 @@ def _brownian(a: Floats, b: Floats) -> Floats:
 
 
 def _integrated(a: Floats, b: Floats) -> Floats:
-    """Covariance of the integral of a two-sided Brownian motion from the centre on, and a little of the motion itself, for bends."""
+    """Covariance of the integral of a two-sided Brownian motion from the centre on."""
     near, far = np.minimum(np.abs(a)[:, None], np.abs(b)[None, :]), np.maximum(np.abs(a)[:, None], np.abs(b)[None, :])
-    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0) + _BENDS * _brownian(a, b)
+    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0)
     return covariance
 
 
@@ -299,21 +271,19 @@ _MOTIONS: tuple[Motion, ...] = (_brownian, _integrated)
 
 
 def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
-    """The curve by each motion, roughness and noise, of runs and of rounds, that the data do not rule out."""
-    noises, speeds = (each.ravel() for each in np.meshgrid(_NOISE, _SPEED, indexing="ij"))
-    prior = np.outer(_NOISE_PRIOR, _SPEED_PRIOR).ravel()
-    noise = np.eye(len(x)) * (errors**2 + noises[:, None] ** 2)[:, None, :] + speeds[:, None, None] ** 2 * shared
-    curves = [(motion, *rough) for motion in _MOTIONS for rough in zip(map(float, _ROUGH), _ROUGH_PRIOR, strict=True)]
+    """The curve by each motion, roughness and noise that the data do not rule out."""
+    noise = np.eye(len(x)) * (errors**2 + _NOISE[:, None] ** 2)[:, None, :] + SPEEDS_DIFFER**2 * shared
+    curves = [(motion, rough) for motion in _MOTIONS for rough in _ROUGH]
 
     def rooted(motion: Motion, rough: float, these: slice) -> tuple[Floats, Floats]:
         lower = np.linalg.cholesky(_covariance(x, x, rough, motion) + noise[these])
-        return lower, np.linalg.solve(lower, np.broadcast_to((y - _SLOPE_MEAN * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
+        return lower, np.linalg.solve(lower, np.broadcast_to(y[:, None], (*lower.shape[:2], 1)))[:, :, 0]
 
     likelihoods = []
-    for motion, rough, weight in curves:  # the matrices of all would fill the memory of many runs
+    for motion, rough in curves:  # the matrices of all would fill the memory of many runs
         lower, white = rooted(motion, rough, slice(None))
         ends = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-        likelihoods.append(np.log(weight * prior) - 0.5 * (white**2).sum(axis=1) - ends)
+        likelihoods.append(-0.5 * (white**2).sum(axis=1) - ends)
     logs = np.concatenate(likelihoods)
     weights = np.exp(logs - logs.max())
     # Each one that is drawn from costs a decomposition of its own: by their weights, a few stand for all.
@@ -321,8 +291,8 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
     picked = np.searchsorted(shares, (np.arange(_PICKED) + 0.5) / _PICKED)
     fits = []
     for number, times in zip(*np.unique(picked, return_counts=True), strict=True):
-        place, of = divmod(int(number), len(prior))
-        motion, rough, _ = curves[place]
+        place, of = divmod(int(number), len(_NOISE))
+        motion, rough = curves[place]
         lower, white = rooted(motion, rough, slice(of, of + 1))
         fits.append(_Fit(int(times), rough, motion, x, lower[0], white[0]))
     return fits
@@ -330,7 +300,7 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
 
 def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
     """Where curves are drawn: everywhere, more closely where one's sign is not known, and at the measured loads."""
-    coarse = np.linspace(x.min() - _BEYOND, x.max() + _BEYOND, _COARSE)
+    coarse = np.linspace(x.min() - math.log(BEYOND), x.max() + math.log(BEYOND), _COARSE)
     unsure = np.zeros(_COARSE, dtype=bool)
     for fit in fits:
         middle, gain = fit.at(coarse - centre)
@@ -341,24 +311,6 @@ def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
     first, last = (between[0] - 1, between[-1] + 1) if len(between) else (0, _COARSE)
     fine = np.linspace(coarse[max(0, first)], coarse[min(_COARSE - 1, last)], _FINE)
     return np.unique(np.round(np.concatenate([coarse, fine, x]), 9))
-
-
-def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.random.Generator) -> None:
-    """Let a share of the draws lie anywhere between the highest load that is surely carried and the lowest that surely is not.
-
-    A curve that is flat everywhere else looks smooth, and a smooth curve would cross about the middle; a cliff may be anywhere.
-
-    Args:
-        limits: draws, changed in place. x: logarithms of the measured loads. above: the share of the curves above 0 at each.
-    """
-    carried, missed = x[above < TAIL], x[above > 1 - TAIL]
-    if not len(missed):
-        return
-    high = missed.min()
-    below = carried[carried < high]
-    if len(below) and not np.any((x > below.max()) & (x < high)):  # a run between them that is neither shows a slope
-        count = round(_CLIFFS * len(limits))
-        limits[random.permutation(len(limits))[:count]] = np.exp(random.uniform(below.max(), high, count))
 
 
 def _zeros(grid: Floats, curves: Floats, weights: Floats) -> Floats:

@@ -12,8 +12,10 @@ from bench.statistics.textbook import variance_by_chance
 
 FAILED, GROWTH = "failed", "growth"
 NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search
-# relative speeds of a machine at which the odds of a miss are evaluated; tuned: benchmarks.search
-SLOWER = (-0.06, -0.03, 0.03, 0.06)
+# standard deviation of ln speed, of a machine from round to round and of a server from start to start; measured:
+# docs/explanation/decisions.md, 1.9 to 3.4 % between starts in four measurements, rounded up
+SPEEDS_DIFFER = 0.04
+SLOWER = (-SPEEDS_DIFFER, SPEEDS_DIFFER)  # how slow a machine may be (ln) at which the odds of a miss are evaluated; derived
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Observation:
     Attributes:
         load: its level. excesses: by criterion, an SLO's column, `failed` or, of an open loop, `growth`. requests: that were judged;
         failed: of them. grows: whether requests surely piled up. asked: the level as it was sent; None: the same as `load`, which
-        is what it comes to on a machine that is as fast as usual. held: whether a closed loop holds it.
+        is what it comes to on a machine that is as fast as usual. held: whether a closed loop holds it. round: whose runs share what
+        is not known of the machine's speed; None where there is none.
         growth, growth_error: of an open loop, the share of requests that pile up, and its standard error; None where not known.
     """
 
@@ -53,7 +56,7 @@ class Observation:
     grows: bool = False
     asked: float | None = None
     held: bool = True
-    round: int | None = None
+    round: Hashable = None
     growth: float | None = None
     growth_error: float = 0.0
 

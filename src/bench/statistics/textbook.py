@@ -23,6 +23,7 @@ CONFIDENCE = 0.95  # confidence of intervals and verdicts; whoever needs another
 TAIL = round((1 - CONFIDENCE) / 2, 6)  # probability beyond each end of an interval; derived
 Z = normal(CONFIDENCE)  # standard errors within which `CONFIDENCE` of a normal distribution lies; derived
 MEDIAN_DEVIATION = normal(0.5, 4)  # median of a normal's absolute value (standard deviations); derived
+FREEDOM = 4  # degrees of freedom that what is expected counts as, beside what few data show (Smyth 2004); convention
 FEWEST_POINTS = 3  # fewest points of a line with an interval; derived: through two, every line fits
 
 

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 from bench.axes import RATE
 from bench.parse.observation import observations
 from bench.runs.latencies import class_names
-from bench.statistics.limit import SPEEDS_DIFFER, Belief, beliefs, lowest
+from bench.statistics.limit import Belief, beliefs, lowest
+from bench.statistics.observation import SPEEDS_DIFFER
 from bench.statistics.percentiles import RATE_BATCHES, Share, percentile
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo, applying

@@ -34,7 +34,7 @@ from bench.beside.production.drifted.studied import (
 from bench.errors import BenchError, first_names, shown_share
 from bench.runs.sentences import time_text
 from bench.servers.metrics import find_catalogue, of_other_versions
-from bench.statistics.limit import SPEEDS_DIFFER
+from bench.statistics.observation import SPEEDS_DIFFER
 from bench.statistics.textbook import CONFIDENCE, student_t
 
 SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"

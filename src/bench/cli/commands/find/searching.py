@@ -23,7 +23,7 @@ from bench.findings.trust import accept_option
 from bench.http import get_models, listed_models, models_text, problem
 from bench.load.target import Target
 from bench.runs.files import write_object
-from bench.search.placing import Aim, Answer, gap_shape
+from bench.search.placing import Aim, Answer, decided, gap_shape
 from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
 from bench.search.search import Budget, Found, Next, search
@@ -114,6 +114,9 @@ def load_of(asked: Find) -> tuple[dict[str, Any], Workload]:
 
 
 def _aim(asked: Find, slos: tuple[Slo, ...], workload: Workload) -> Aim:
+    at_least = asked.at_least
+    if at_least is not None and asked.concurrency:  # a whole number
+        at_least = math.ceil(at_least)
     return Aim(
         slos=slos,
         failed_share=asked.further.failed_share,
@@ -125,6 +128,7 @@ def _aim(asked: Find, slos: tuple[Slo, ...], workload: Workload) -> Aim:
         turns=workload.turn_count,
         think_s=workload.think_s,
         shares={name: each.share for name, each in workload.classes.items()},
+        ends=decided(at_least),
     )
 
 
