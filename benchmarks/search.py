@@ -335,7 +335,9 @@ def of_loop(loop: str, count: int, seed: int) -> list[int]:
     if loop == "both":
         return list(range(count))
     wanted = (
-        number for number in itertools.count() if (drawn_case(number, seed).demand.arrival == "closed") == (loop == "closed")
+        number
+        for number in itertools.count()
+        if (drawn_case(number, seed, causes=False).demand.arrival == "closed") == (loop == "closed")
     )
     return list(itertools.islice(wanted, count))
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.parse.server import FEWEST_SCRAPES
 from bench.servers.gpu_metrics import DEVICE_NAMES, NO_VALUE, is_nvml
 
 DEVICE_SERIES = ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w")  # over time, a series a GPU
 _SAMPLES = {"elapsed_s": pl.Float64, "gpu": pl.String, "metric": pl.String, "value": pl.Float64}
-_FEWEST_READINGS = 5  # fewest readings that support a mean, or an energy, whose ends lie between two of them; convention
 
 
 def device_samples(telemetry: pl.DataFrame) -> pl.DataFrame:
@@ -128,8 +128,8 @@ class _Gpu:
         return self._of(metric).filter(pl.col("elapsed_s").is_between(*self._window))["value"]
 
     def _read_enough(self, metric: str) -> bool:
-        fresh = self._during("gpu_energy_j").n_unique() if "gpu_energy_j" in self._course else _FEWEST_READINGS
-        return min(len(self._during(metric)), fresh) >= _FEWEST_READINGS
+        fresh = self._during("gpu_energy_j").n_unique() if "gpu_energy_j" in self._course else FEWEST_SCRAPES
+        return min(len(self._during(metric)), fresh) >= FEWEST_SCRAPES
 
     def peak(self, metric: str) -> float | None:
         """The highest value during the load."""

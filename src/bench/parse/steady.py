@@ -70,14 +70,14 @@ FEWEST_GROWING = 150
 _BINS = 200  # bins of series over the load's time; convention
 _BATCH = 5  # observations in a batch; source: White, Simulation 69, 1997 (MSER-5)
 _BATCHES = 20  # batches of in-flight means behind the error of their growth; convention
-_FILLS = 2.0  # median latencies in which an open loop fills a server (a closed loop begins full and takes one); convention
+# median latencies in which an open loop fills a server (a closed loop begins full and takes one), and of the least window; convention
+_FILLS = 2.0
 _RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time; convention
 # standard errors of a ramp: more than usual, as the cut was sought; measured: docs/explanation/method.md, "Steady window"
 _SURE_RAMP = 4.0
 _DRAINS = 0.9  # quantile of E2E: a request that is sent less than that before the last one may end in the drain; convention
 _DRAIN_MOST = 0.25  # largest share of the window that is left out for it; convention
 _HIGH = 0.95  # quantile of running requests that `steady_running_high` has; convention
-_LATENCIES_LONG = 2.0  # shortest window in median latencies; convention
 _FEWEST = 10  # fewest requests of a window; convention
 _MOST_ALIKE = 0.9  # largest correlation of neighbours that errors are raised by; convention
 # correlation that a straight line takes away, times the number of values; derived: about Kendall's bias of a detrended series
@@ -168,8 +168,8 @@ def judged_load(
     length = last - begin
     if growth is not None and error is not None and growth - SURE_GROWTH * error > max(GROWS, early / length):
         return "grows", None
-    if last - start < _LATENCIES_LONG * lasts:
-        return "short", max(_LEAST_MORE * length, (start - begin) + 2 * _LATENCIES_LONG * lasts)
+    if last - start < _FILLS * lasts:
+        return "short", max(_LEAST_MORE * length, (start - begin) + 2 * _FILLS * lasts)
     if growth is None or error is None:
         return None, None
     if growth > GROWS and growth > SURE_GROWTH * error:

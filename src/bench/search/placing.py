@@ -204,19 +204,38 @@ def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
     if belief.lies_below(top) < 1 / 2:  # it lies higher than what was measured
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
-        middle = max(_LEAST_CLIMB * top, min(BEYOND * top, belief.middle))
-        return Step(min(aim.highest, level_of(middle, aim, up=True)), near=near)
+        return _step(max(_LEAST_CLIMB * top, min(BEYOND * top, belief.middle)), aim, near=near, up=True)
     if belief.lies_below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
-        middle = min(bottom / _LEAST_CLIMB, max(bottom / BEYOND, belief.middle))
-        return Step(max(aim.least, level_of(middle, aim)), near=near)
+        return _step(min(bottom / _LEAST_CLIMB, max(bottom / BEYOND, belief.middle)), aim, near=near)
     answer = interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= FEWEST_RUNS:
         return answer
-    return Step(_where(belief, levels, aim), near=True)
+    return _step(_between(belief, min(top, max(bottom, belief.middle)), aim), aim, near=True)
+
+
+def _step(load: float, aim: Aim, *, near: bool, up: bool = False) -> Step:
+    return Step(min(aim.highest, max(aim.least, level_of(load, aim, up=up))), near)
+
+
+def _between(belief: Belief, middle: float, aim: Aim) -> float:
+    """The posterior median while the posterior is wide; otherwise the end of the target interval with more mass outside.
+
+    Where the curve is known to lie below 0 at the one end and above it at the other, the limit lies between them whatever the curve
+    does there; runs in the middle would learn least where noise is largest.
+    """
+    if aim.held and middle * aim.precision < 1:
+        low, high = float(math.floor(middle)), math.floor(middle) + 1.0  # it is carried, and the next number is not
+    else:
+        low, high = middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision)
+        if belief.lies_below(low) + 1 - belief.lies_below(high) > _WIDE:
+            return middle
+        if aim.held:
+            low, high = math.floor(low), math.ceil(high)
+    return high if 1 - belief.lies_below(high) > belief.lies_below(low) else low
 
 
 def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> Answer:
@@ -256,28 +275,6 @@ def _beyond(belief: Belief, bound: float) -> Answer | None:
     if below >= NOMINAL:
         return Answer(0.0, 0.0, bound, "below")
     return Answer(bound, bound, math.inf, "above") if below <= 1 - NOMINAL else None
-
-
-def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
-    """The posterior median while the posterior is wide; otherwise the end of the target interval with more mass outside.
-
-    Where the curve is known to lie below 0 at the one end and above it at the other, the limit lies between them whatever the curve
-    does there; runs in the middle would learn least where noise is largest.
-    """
-    middle = belief.middle
-    if not math.isfinite(middle) or middle <= 0:
-        middle = max(loads) * _LEAST_CLIMB if middle > 0 else min(loads) / _LEAST_CLIMB
-        return min(aim.highest, max(aim.least, level_of(middle, aim)))
-    if aim.held and middle * aim.precision < 1:
-        ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
-    else:
-        ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
-        if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
-            return min(aim.highest, max(aim.least, level_of(middle, aim)))
-        if aim.held:
-            ends = (math.floor(ends[0]), math.ceil(ends[1]))
-    upper = 1 - belief.lies_below(ends[1]) > belief.lies_below(ends[0])
-    return min(aim.highest, max(aim.least, level_of(ends[upper], aim)))
 
 
 def level_of(load: float, aim: Aim, *, up: bool = False) -> float:

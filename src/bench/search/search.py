@@ -215,8 +215,6 @@ def fitting_requests(
     left_s = budget.seconds - found.seconds
     requests = math.floor(max(0.0, min(requests, (left_s - _last_s(aim, latency_s)) * expected)))
     nearest = _nearest(load, found)
-    if nearest is None and aim.prior is None:
-        return requests
     pace = nearest.requests / nearest.seconds / aim.turns if nearest else expected
     longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
     longest = max(least, longest_s * pace)

@@ -29,7 +29,9 @@ _LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
 BEYOND = 2.0  # factor beyond the measured loads up to which a limit is looked for; tuned: benchmarks.search
 _ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
-_LINE = 6.0  # prior standard deviation of the excess at the middle of the loads, and of its slope; tuned: benchmarks.search
+_BENDS = 0.02  # share of the variance of a smooth motion that is not smooth; convention
+_LINE = 3.0  # prior standard deviation of the excess at the middle of the loads, and of its slope; tuned: benchmarks.search
+_SLOPE = 1.5  # prior mean of that slope; tuned: benchmarks.search
 # roughnesses of the curve that are tried (standard deviation over one e-fold of load); tuned: benchmarks.search
 _ROUGH = (0.1, 0.6, 3.0)
 _NOISE = np.array(
@@ -241,7 +243,7 @@ class _Fit:
     def at(self, points: Floats) -> tuple[Floats, Floats]:
         """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
         gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough, self.motion))
-        return gain.T @ self.white, gain
+        return _SLOPE * points + gain.T @ self.white, gain
 
     def slopes(self) -> Floats:
         rise: Floats = self.at(self.x + _STEP)[0] - self.at(self.x - _STEP)[0]
@@ -260,9 +262,9 @@ def _brownian(a: Floats, b: Floats) -> Floats:
 
 
 def _integrated(a: Floats, b: Floats) -> Floats:
-    """Covariance of the integral of a two-sided Brownian motion from the centre on."""
+    """Covariance of the integral of a two-sided Brownian motion from the centre on, and a little of the motion itself, for bends."""
     near, far = np.minimum(np.abs(a)[:, None], np.abs(b)[None, :]), np.maximum(np.abs(a)[:, None], np.abs(b)[None, :])
-    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0)
+    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0) + _BENDS * _brownian(a, b)
     return covariance
 
 
@@ -277,7 +279,7 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
 
     def rooted(motion: Motion, rough: float, these: slice) -> tuple[Floats, Floats]:
         lower = np.linalg.cholesky(_covariance(x, x, rough, motion) + noise[these])
-        return lower, np.linalg.solve(lower, np.broadcast_to(y[:, None], (*lower.shape[:2], 1)))[:, :, 0]
+        return lower, np.linalg.solve(lower, np.broadcast_to((y - _SLOPE * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
 
     likelihoods = []
     for motion, rough in curves:  # the matrices of all would fill the memory of many runs

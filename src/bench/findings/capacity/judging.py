@@ -14,6 +14,7 @@ import polars as pl
 from threadpoolctl import threadpool_limits
 
 from bench.axes import RATE
+from bench.parse.drift import USUAL_WEIGHT
 from bench.parse.observation import observations
 from bench.runs.latencies import class_names
 from bench.statistics.limit import Belief, beliefs, lowest
@@ -25,7 +26,6 @@ from bench.study.slo import Slo, applying
 # probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
 # much is dearer than too little
 DOUBT = 0.25
-_SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as in drift.py); convention
 
 # degrees of freedom that `SPEEDS_DIFFER` counts for beside those of a single pair of runs; tuned: tests/findings/test_carried.py, 95 %
 # intervals hold with noise of up to 10 %
@@ -283,6 +283,6 @@ def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
         sessions.setdefault(row["session"] or 1, []).append(row["steady_requests_per_s"])
     means = [float(np.mean(rates)) for rates in sessions.values()]
     logs = np.log([value for value in means if value > 0] or [1.0])
-    freedom = _SESSIONS_WEIGHT + len(logs) - 1
-    variance = (_SESSIONS_WEIGHT * SPEEDS_DIFFER**2 + float(np.sum((logs - logs.mean()) ** 2))) / freedom
+    freedom = USUAL_WEIGHT + len(logs) - 1
+    variance = (USUAL_WEIGHT * SPEEDS_DIFFER**2 + float(np.sum((logs - logs.mean()) ** 2))) / freedom
     return student_t(freedom) * math.sqrt(variance / len(logs))
