@@ -373,25 +373,25 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
 
 
 def test_a_probe_counts_as_much_as_it_is_sure_and_runs_have_the_last_word():
-    prior = Prior(middle=10.0, error=0.14)
-    # Runs that say nothing leave what the closed loops showed.
+    prior = Prior(middle=10.0, error=0.14, most=12.0)
+    # Runs that say nothing leave what the closed loops showed: a rate that no more than their throughput exceeds.
     vague = prior.belief(Belief(np.geomspace(1, 100, 400)), 1.0, 100.0)
-    assert vague.middle == pytest.approx(10.0, rel=0.05)
+    assert vague.middle == pytest.approx(9.6, rel=0.05)
     low, high = vague.interval
-    assert (low, high) == (pytest.approx(6.0, rel=0.1), pytest.approx(16.6, rel=0.1))
+    assert (low, high) == (pytest.approx(5.8, rel=0.15), pytest.approx(13.2, rel=0.1))
     # Runs that are sure of another rate are believed.
     for low, high in [(5.4, 5.9), (40.0, 44.0)]:
         sure = prior.belief(Belief(np.geomspace(low, high, 400)), low, high)
         assert low < sure.middle < high
     # A limit beyond all runs is looked for just beyond them.
     beyond = prior.belief(Belief(np.full(400, math.inf)), 4.0, 9.0)
-    assert 9 < beyond.quantile(0.01) < beyond.quantile(0.99) < 18
+    assert 9 < beyond.quantile(0.01) < beyond.quantile(0.99) < 14
 
 
 def test_failures_of_which_closed_loops_say_nothing_count_as_without_a_prior():
     runs = [replace(seen(load, -1.0), failed=40, excesses={COLUMN: Excess(-1.0, 0.02), FAILED: Excess(2.0, 0.2)})
             for load in (4.0, 6.0, 8.0)]  # fmt: skip
-    found = aim(held=False, prior=Prior(9.0, 0.1)).belief(runs)
+    found = aim(held=False, prior=Prior(9.0, 0.1, 10.0)).belief(runs)
     assert found.lies_below(4.0) > 0.9
 
 

@@ -38,6 +38,8 @@ _LATENCIES = 6  # length of a run in median latencies, of conversations too; tun
 _LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
 # standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
 _SURE_ENOUGH = 0.3
+_MOST_AT_ALL = 1e-3  # least weight of a rate far above it, for runs that show it; convention
+_MOST_ERROR = 0.12  # standard error of ln highest throughput; tuned: benchmarks.search
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,26 @@ class Prior:
 
     Attributes:
         middle: a rate (unit of a load) below which it lies as likely as above. error: standard error of its logarithm.
+        most: throughput that no rate within the SLOs exceeds (unit of a load).
     """
 
     middle: float
     error: float
+    most: float
 
     def belief(self, belief: Belief, bottom: float, top: float) -> Belief:
         """The posterior of this and of what runs show. Args: bottom, top: lowest and highest load of these runs."""
+        from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
+
         limits = belief.limits.copy()  # those beyond all runs lie anywhere within the next factor
         below, above = (np.flatnonzero(each) for each in (limits <= 0, np.isinf(limits)))
         limits[below] = bottom * np.geomspace(1 / BEYOND, 1, len(below) + 1)[:-1]
         limits[above] = top * np.geomspace(1, BEYOND, len(above) + 1)[1:]
         off = np.log(limits / self.middle) / self.error
-        weights = (1 + off**2 / FREEDOM) ** (-(FREEDOM + 1) / 2)  # Student's t, whose tails leave the last word to the runs
+        below_most = np.maximum(_MOST_AT_ALL, ndtr(np.log(self.most / limits) / _MOST_ERROR))
+        weights = (1 + off**2 / FREEDOM) ** (
+            -(FREEDOM + 1) / 2
+        ) * below_most  # Student's t: its tails leave the last word to the runs
         shares = (np.cumsum(weights) - weights / 2) / weights.sum()
         ranks = (np.arange(len(limits)) + 0.5) / len(limits)
         return Belief(np.exp(np.interp(ranks, shares, np.log(limits))))

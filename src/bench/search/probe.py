@@ -139,7 +139,7 @@ def probe(aim: Aim, send: Send) -> Probed:
     else:
         first = (_WITHIN if missed else 1.0) * best.rate / aim.turns
         if aim.turns == 1 and alone is None and steps[-1].rate >= _SHOWS and _ended(steps, aim):
-            prior = Prior(first, _ERROR)
+            prior = Prior(first, _ERROR, best.rate if missed else math.inf)
     load = min(aim.highest, level_of(first, aim))
     latency_s = next((step.e2e_s for step in steps if (step.in_flight if aim.held else step.rate) >= load), best.e2e_s)
     shown = [(step.in_flight, step.rate, step.reached) for step in steps]

@@ -31,12 +31,12 @@ BEYOND = 2.0  # factor beyond the measured loads up to which a limit is looked f
 _ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
 _BENDS = 0.02  # share of the variance of a smooth motion that is not smooth; convention
 _LINE = 3.0  # prior standard deviation of the excess at the middle of the loads, and of its slope; tuned: benchmarks.search
+_SPEED = 0.03  # by how much rounds' speeds are unknown (standard deviation of the logarithm); tuned: benchmarks.search
 _SLOPE = 1.5  # prior mean of that slope; tuned: benchmarks.search
-# roughnesses of the curve that are tried (standard deviation over one e-fold of load); tuned: benchmarks.search
-_ROUGH = (0.1, 0.6, 3.0)
-_NOISE = np.array(
-    [0.02, 0.07, 0.25]
-)  # noises between runs that are tried (standard deviation of the excess); tuned: benchmarks.search
+# roughnesses of the curve that are tried (standard deviation over one e-fold of load), and prior weights; tuned: benchmarks.search
+_ROUGH = ((0.05, 0.5), (0.2, 1.0), (0.5, 1.5), (1.0, 1.5), (2.0, 1.0), (5.0, 0.5))
+# noises between runs that are tried (standard deviation of the excess), and prior weights; tuned: benchmarks.search
+_NOISE, _NOISE_PRIOR = np.array([[0.01, 0.025, 0.05, 0.1, 0.2, 0.4], [0.5, 1.0, 1.5, 1.0, 0.5, 0.25]])
 
 
 @dataclass(frozen=True)
@@ -274,18 +274,18 @@ _MOTIONS: tuple[Motion, ...] = (_brownian, _integrated)
 
 def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
     """The curve by each motion, roughness and noise that the data do not rule out."""
-    noise = np.eye(len(x)) * (errors**2 + _NOISE[:, None] ** 2)[:, None, :] + SPEEDS_DIFFER**2 * shared
-    curves = [(motion, rough) for motion in _MOTIONS for rough in _ROUGH]
+    noise = np.eye(len(x)) * (errors**2 + _NOISE[:, None] ** 2)[:, None, :] + _SPEED**2 * shared
+    curves = [(motion, *rough) for motion in _MOTIONS for rough in _ROUGH]
 
     def rooted(motion: Motion, rough: float, these: slice) -> tuple[Floats, Floats]:
         lower = np.linalg.cholesky(_covariance(x, x, rough, motion) + noise[these])
         return lower, np.linalg.solve(lower, np.broadcast_to((y - _SLOPE * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
 
     likelihoods = []
-    for motion, rough in curves:  # the matrices of all would fill the memory of many runs
+    for motion, rough, weight in curves:  # the matrices of all would fill the memory of many runs
         lower, white = rooted(motion, rough, slice(None))
         ends = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-        likelihoods.append(-0.5 * (white**2).sum(axis=1) - ends)
+        likelihoods.append(np.log(weight * _NOISE_PRIOR) - 0.5 * (white**2).sum(axis=1) - ends)
     logs = np.concatenate(likelihoods)
     weights = np.exp(logs - logs.max())
     # Each one that is drawn from costs a decomposition of its own: by their weights, a few stand for all.
@@ -294,7 +294,7 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
     fits = []
     for number, times in zip(*np.unique(picked, return_counts=True), strict=True):
         place, of = divmod(int(number), len(_NOISE))
-        motion, rough = curves[place]
+        motion, rough, _ = curves[place]
         lower, white = rooted(motion, rough, slice(of, of + 1))
         fits.append(_Fit(int(times), rough, motion, x, lower[0], white[0]))
     return fits
