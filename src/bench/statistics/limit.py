@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.statistics.observation import FAILED, GROWTH, NEARBY, SLOWER, SPEEDS_DIFFER, Observation
+from bench.statistics.observation import FAILED, GROWTH, SLOWER, SPEEDS_DIFFER, Observation
 from bench.statistics.textbook import TAIL
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -24,6 +24,7 @@ _FINE = 140  # grid points of a curve over the loads that may hold the limit; co
 _SURELY = 3.5  # standard errors beyond which the sign of a curve is known; convention: half and double do as well
 _PICKED = 25  # fits that are drawn from; convention
 _DRAWS = 16  # draws of each fit; convention
+_CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
 _PLACES = 800  # places of the capacity by backlog growth that are weighed; convention
 _LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
@@ -124,12 +125,11 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     """
     observations = [each for each in observations if key in each.excesses]
     seen = [each.excesses[key] for each in observations]
-    less = _less_sure(observations)
     raw = np.array([each.value for each in seen])
     runs = _Runs(
         x=np.log([each.load for each in observations]),
         raw=raw,
-        errors=less * np.array([each.error for each in seen]),
+        errors=np.array([each.error for each in seen]),
         by_speed=_steepness(raw) * float(key not in (FAILED, GROWTH)),
         together=np.array([[a.round is not None and a.round == b.round for a in observations] for b in observations]),
         moves=not observations[0].held,
@@ -142,7 +142,7 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     )
     # Latencies that are all alike pass the limit together: a machine that is a little slower turns few misses into many.
     slopes = np.abs(_bounded(at) - _bounded(odds)[:, None]) / np.abs(SLOWER)
-    by_odds = _limits(replace(runs, raw=odds, errors=less * errors, by_speed=slopes.max(axis=1)), random)
+    by_odds = _limits(replace(runs, raw=odds, errors=errors, by_speed=slopes.max(axis=1)), random)
     return min(found, by_odds, key=_width)
 
 
@@ -163,15 +163,6 @@ class _Runs:
     by_speed: Floats
     together: npt.NDArray[np.bool_]
     moves: bool
-
-
-def _less_sure(observations: Sequence[Observation]) -> Floats:
-    """How many times as unsure each run is as its own requests show: beside a much longer one it ended before its queue had filled."""
-    loads, requests = (np.array(each) for each in ([x.load for x in observations], [x.requests for x in observations]))
-    near = np.abs(np.log(loads[:, None] / loads[None, :])) < NEARBY
-    longest = np.where(near, requests[None, :], 0).max(axis=1)
-    unsure: Floats = np.sqrt(longest / requests)
-    return unsure
 
 
 def _width(limits: Floats) -> float:
@@ -199,7 +190,8 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
         by_speed = by_speed + sum(fit.times * fit.slopes() for fit in fits) / _PICKED
         fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together)
     grid = _grid(x, centre, fits)
-    width = np.gradient(grid)
+    width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
+    above = np.zeros(len(grid))
     limits: list[Floats] = []
     for fit in fits:
         middle, gain = fit.at(grid - centre)
@@ -208,8 +200,11 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
         np.fill_diagonal(spread, variance + 1e-8)
         root = np.linalg.cholesky(spread)
         draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
+        above += (draws > 0).sum(axis=0) / (_PICKED * _DRAWS)
         limits.append(_zeros(grid, draws, width / (variance + 1e-4)))
-    return np.sort(np.concatenate(limits))
+    found = np.concatenate(limits)
+    _spread_over_cliffs(found, x, above[at], random)
+    return np.sort(found)
 
 
 def _bounded(raw: Floats) -> Floats:
@@ -313,6 +308,24 @@ def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
     first, last = (between[0] - 1, between[-1] + 1) if len(between) else (0, _COARSE)
     fine = np.linspace(coarse[max(0, first)], coarse[min(_COARSE - 1, last)], _FINE)
     return np.unique(np.round(np.concatenate([coarse, fine, x]), 9))
+
+
+def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.random.Generator) -> None:
+    """Let a share of the draws lie anywhere between the highest load that is surely carried and the lowest that surely is not.
+
+    A curve that is flat everywhere else looks smooth, and a smooth curve would cross about the middle; a cliff may be anywhere.
+
+    Args:
+        limits: draws, changed in place. x: logarithms of the measured loads. above: the share of the curves above 0 at each.
+    """
+    carried, missed = x[above < TAIL], x[above > 1 - TAIL]
+    if not len(missed):
+        return
+    high = missed.min()
+    below = carried[carried < high]
+    if len(below) and not np.any((x > below.max()) & (x < high)):  # a run between them that is neither shows a slope
+        count = round(_CLIFFS * len(limits))
+        limits[random.permutation(len(limits))[:count]] = np.exp(random.uniform(below.max(), high, count))
 
 
 def _zeros(grid: Floats, curves: Floats, weights: Floats) -> Floats:
