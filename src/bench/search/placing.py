@@ -81,7 +81,7 @@ class Aim:
         slos, failed_share: what has to be met; the share of requests that may fail (0–1).
         held: whether a closed loop holds the load, whose levels are whole numbers; else it is a rate of requests/s.
         precision: half the width of the interval that is asked for, as a share of its middle.
-        start, highest: the first load, and the highest. Without a start, a probe finds one (`begun`).
+        start, highest: the first load, and the highest. Without a start, a probe finds one.
         burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests; infinite: equal gaps.
         shares: of all requests, those of each class that has a limit of its own (0–1).
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
