@@ -5,8 +5,11 @@ import pytest
 
 from bench import api
 from bench.findings.analysis import Analysis, write_analysis
+from bench.parse.slo import goodput, judged_frame
+from bench.parse.windows import of_windows
 from bench.study.decision import Decision
 from tests.support.figures import results as drawn
+from tests.support.planted import frame, steady_row
 
 
 @pytest.fixture
@@ -43,3 +46,16 @@ def test_a_study_s_folder_is_opened_and_asked(folder, tmp_path):
     ):
         with pytest.raises(api.BenchError, match=words):
             ask()
+
+
+def test_what_a_report_says_is_sustained_is_what_a_user_of_the_library_gets(tmp_path, summary):
+    """The one is stored, and the other judges each run's requests again, as `bench fleet` does."""
+    decision = Decision(slo=["ttft_p99=2s"])
+    rows = [steady_row(summary, level, slow=slow) for level, slow in ((4, 0), (8, 1), (16, 200))]
+    runs = frame([{**row, **goodput(row, judged_frame(row["judged"]), decision.slos)} for row in rows])
+    runs.write_parquet(tmp_path / "summary.parquet")
+    write_analysis(Analysis(of_windows(runs)[0], decision), tmp_path / "analysis")
+    results = api.Results.open(tmp_path)
+    found = results.capacity(["ttft_p99=2s"])
+    assert found["c_max"].to_list() == [pytest.approx(12, abs=4)]
+    assert results.analysis("capacity").equals(found)
