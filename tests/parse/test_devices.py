@@ -79,7 +79,7 @@ BY_HAND = {
 
 
 def test_exporter_and_nvml_give_the_same_figures_which_are_those_by_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.parse.devices._FEWEST_READINGS", 4)
+    monkeypatch.setattr("bench.parse.devices.FEWEST_SCRAPES", 4)
     dcgm = device_figures(device_samples(scraped(tmp_path, *dcgm_texts())), WINDOW, tokens=1000)
     assert {key: dcgm[key] for key in BY_HAND} == BY_HAND
     assert dcgm["tokens_per_joule"] == pytest.approx(1000 / dcgm["gpu_energy_j"])
