@@ -92,6 +92,7 @@ class LadderSearches:
 
         Raises ServerDied.
         """
+        self._done.clear()  # the levels that the study lists are measured by now
         for each in self.searches:
             if self._finished(each) is None:
                 self._done[each.key] = self._search(each, rounds)
