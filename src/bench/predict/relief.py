@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,12 +17,12 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.predict.asked import Asked
-from bench.predict.calibrate import Calibrated, MeasuredRun, Member, calibrate, members
+from bench.predict.calibrate import Calibrated, MeasuredRun, Member, members
 from bench.predict.calibration import CurveRelief, Gain, Relief, Reliefs
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.limit import Replays
 from bench.predict.predict import misfits
-from bench.predict.sources import Source, why_none
+from bench.predict.sources import FEW_STEPS, NO_STEPS, Source
 from bench.runs.latencies import LATENCIES
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo
@@ -72,9 +71,8 @@ def relief_of(
     tried = {name: relieved for name, relieved in RESOURCES.items() if name not in left_out}
     logs: dict[str, list[float]] = {name: [] for name in tried}
     more: set[str] = set()
-    farther = dict.fromkeys(
-        tried, 1.0
-    )  # highest load with the resource relieved ÷ without, of the server before: where to look first
+    # highest load with the resource relieved ÷ without, of the server before: where to look first
+    farther = dict.fromkeys(tried, 1.0)
     for member in members(model, count=MEMBERS):
         replays = Replays(member, Asked(near, fewest, seed=member.number), slos, missed_at)
         limit = replays.own(measured)
@@ -138,60 +136,41 @@ def find_reliefs(
     """
     before = {(each.deployment, each.workload): each for each in known.curves} if known else {}
     limited = pl.col("kind").is_in(["found", "below"]) & (pl.col("basis") == "steady") & (pl.col("slos").list.len() > 0)
-    missing = capacity.filter(limited)
     found: list[CurveRelief] = []
-    for (name,), points in missing.group_by("deployment", maintain_order=True):
-        server = _Server(str(name), table, results)
+    for (name,), points in capacity.filter(limited).group_by("deployment", maintain_order=True):
+        source = Source(table, results, str(name))
         for point in points.iter_rows(named=True):
-            limits = [slo for slo in slos if str(slo) in point["slos"]]
-            of = server.digest_of(point, limits, code)
-            kept = before.get((server.name, point["workload"]))
+            limits, workload = [slo for slo in slos if str(slo) in point["slos"]], point["workload"]
+            asked = {"slos": [str(slo) for slo in limits], "missed": sorted(_metrics(point))}
+            of = source.digest(code=code, **asked, missed_at=point["missed_at"], measured=point["limit"])
+            kept = before.get((source.name, workload))
             if kept is None or kept.digest != of:
-                say(f"replaying {server.name}, {point['workload']}, with one resource relieved at a time")
-                kept = server.relieved(point, limits, of)
+                say(f"replaying {source.name}, {workload}, with one resource relieved at a time")
+                try:
+                    relief, why_not = _relieved(source, point, limits)
+                except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
+                    relief, why_not = None, f"replaying it failed ({error})"
+                why = None if relief else why_not
+                kept = CurveRelief(deployment=source.name, workload=workload, digest=of, relief=relief, why_not=why)
             found.append(kept)
     # Of curves that were not selected this time: they need not be replayed again when they are.
     mine = set(table.select("deployment", "workload").iter_rows())
     return Reliefs(curves=(*found, *(each for at, each in before.items() if at not in mine)))
 
 
-class _Server:
-    """A deployment, and its model, which is fitted when it is first asked for."""
-
-    def __init__(self, name: str, table: pl.DataFrame, results: Path) -> None:
-        self.name, self._table, self._source = name, table, Source(table, results, name)
-
-    def digest_of(self, point: Row, slos: Sequence[Slo], code: str) -> str:
-        """A digest of all that decides a curve's relief."""
-        asked = {"slos": [str(slo) for slo in slos], "missed": sorted(_metrics(point))}
-        return self._source.digest(code=code, **asked, missed_at=point["missed_at"], measured=point["limit"])
-
-    @cached_property
-    def _model(self) -> Calibrated | None:
-        return calibrate(self._source.runs, self._source.limits, draws=MEMBERS) if self._source.limits else None
-
-    def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
-        try:
-            relief, why_not = self._relieved(point, slos)
-        except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
-            relief, why_not = None, f"replaying it failed ({error})"
-        why = None if relief else why_not
-        return CurveRelief(deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=why)
-
-    def _relieved(self, point: Row, slos: Sequence[Slo]) -> tuple[Relief | None, str]:
-        if unknown := [slo for slo in slos if not LATENCIES[slo.metric].replayed]:
-            return None, f"how long answers reason is not replayed, and {unknown[0]} limits that"
-        runs = self._source.runs
-        curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
-        if self._source.why_not or not curve:
-            here = self._table.filter(pl.col("workload") == point["workload"])
-            return None, self._source.why_not or why_none(here, self.name, curve)
-        if self._model is None:
-            return None, why_none(self._table, self.name, runs)
-        if any(misfits(self._model)):
-            return None, "steps stray too far from the calibrated model"
-        relief = relief_of(self._model, curve, slos, _metrics(point), point["missed_at"], point["limit"])
-        return relief, "the replays do not find the limit near the measured one"
+def _relieved(source: Source, point: Row, slos: Sequence[Slo]) -> tuple[Relief | None, str]:
+    """A curve's relief, and why there is none."""
+    if unknown := [slo for slo in slos if not LATENCIES[slo.metric].replayed]:
+        return None, f"how long answers reason is not replayed, and {unknown[0]} limits that"
+    curve = [run for run in source.runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
+    if not curve:
+        return None, source.why_not or NO_STEPS
+    if source.model is None:
+        return None, FEW_STEPS
+    if any(misfits(source.model)):
+        return None, "steps stray too far from the calibrated model"
+    relief = relief_of(source.model, curve, slos, _metrics(point), point["missed_at"], point["limit"])
+    return relief, "the replays do not find the limit near the measured one"
 
 
 def _metrics(point: Row) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import polars as pl
 from bench.axes import RATE
 from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH, engine_is_ahead
-from bench.predict.calibrate import MeasuredRun
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
 from bench.predict.limits import Given, Limits, limits_of
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import digest, read
@@ -24,9 +24,11 @@ from bench.runs.paths import Paths
 from bench.study.read import load_workload
 from bench.workloads.workload import Workload
 
-_FEW = "its valid runs show too few steps of the engine"
-_NONE = "no valid run shows the engine's steps"
-_MIXED = "its requests have classes with their own models, priorities or shared prefixes, which the replay lacks"
+FEW_STEPS = "its valid runs show too few steps of the engine"
+NO_STEPS = (
+    "no valid run shows the engine's steps; left out are those with drafted tokens, several tokens a chunk, an engine ahead of its "
+    "clients, a trace whose prompts share blocks, or classes with their own models, priorities or shared prefixes"
+)
 _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; convention
 
 
@@ -34,18 +36,18 @@ class Source:
     """What a model of a deployment is made of.
 
     Attributes:
-        limits: of its scheduler; None where they are not known: `why_not`. runs: to calibrate with.
+        limits: of its scheduler; None where they are not known. runs: to calibrate with. why_not: why there are none, in words.
     """
 
     def __init__(self, table: pl.DataFrame, results: Path, name: str) -> None:
         """Args: table: the summary. results: the folder that it is of."""
-        self.name = name
+        self.name, self.runs = name, list[MeasuredRun]()
         self.limits: Limits | None = None
         self.why_not: str | None = None
-        self.runs: list[MeasuredRun] = []
         try:
             self.limits = read_limits(results, name)
             self.runs = measured_runs(table, results, name, self.limits)
+            self.why_not = None if self.runs else NO_STEPS
         except BenchError as error:
             self.why_not = str(error).removeprefix(f"{name}: ").rstrip(".")
 
@@ -56,6 +58,11 @@ class Source:
     @cached_property
     def _digests(self) -> dict[str, str]:
         return {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in self.runs}
+
+    @cached_property
+    def model(self) -> Calibrated | None:
+        """Fitted to the runs; None where there are none, or they show too few steps."""
+        return calibrate(self.runs, self.limits) if self.runs and self.limits else None
 
 
 def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:
@@ -70,8 +77,8 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     for row in _with_steps(table, deployment).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
         expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
-        if _mixed(row):
-            continue
+        if row.get("classes") and not (served_alike(json.loads(row["classes"])) and row["cache"] == "unique"):
+            continue  # a replay cannot tell them apart
         # A run's records do not say which blocks its prompts share.
         if not file.exists() or (row["arrival"] == "trace" and limits.cached and expected != 0):
             continue
@@ -86,14 +93,6 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     return found
 
 
-def why_none(table: pl.DataFrame, deployment: str, runs: Sequence[MeasuredRun]) -> str:
-    """Why `measured_runs`, which found `runs`, make no model: too few steps, or what left all of them out."""
-    if runs:
-        return _FEW
-    rows = _with_steps(table, deployment).to_dicts()
-    return _MIXED if rows and all(map(_mixed, rows)) else _NONE
-
-
 def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
     # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens. Where
     # the engine is ahead of its clients, the gaps that they see are those of what lies between.
@@ -102,14 +101,9 @@ def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
         usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
     if {"itl_mean_s", "tpot_mean_s", "server_itl_mean_s"} <= set(table.columns):
         usable &= ~engine_is_ahead().fill_null(False)
-    for column in {"spec_draft_tokens"} & set(table.columns):
-        usable &= pl.col(column).fill_null(0) == 0
+    if "spec_draft_tokens" in table.columns:
+        usable &= pl.col("spec_draft_tokens").fill_null(0) == 0
     return table.filter(usable)
-
-
-def _mixed(row: Mapping[str, Any]) -> bool:
-    """Whether a run has classes of requests that a replay cannot tell apart."""
-    return bool(row.get("classes")) and not (served_alike(json.loads(row["classes"])) and row["cache"] == "unique")
 
 
 def _served(requests: pl.DataFrame, row: Mapping[str, Any], limits: Limits) -> pl.Series:

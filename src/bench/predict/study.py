@@ -17,8 +17,8 @@ from bench.parse.stream import gaps_between_tokens
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters, planned_again
 from bench.predict.calibration import METRICS, Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.limits import Limits
-from bench.predict.predict import REPLAYS, Z, measures, misfits, predict, widened
-from bench.predict.sources import Source, why_none
+from bench.predict.predict import Z, measures, misfits, predict, widened
+from bench.predict.sources import FEW_STEPS, Source
 from bench.statistics.percentiles import percentile
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
@@ -47,16 +47,6 @@ class HeldOut:
     measured: float
     predicted: Interval
 
-    @property
-    def error(self) -> float:
-        """Predicted ÷ measured − 1."""
-        return self.predicted.value / self.measured - 1
-
-    @property
-    def covered(self) -> bool:
-        """Whether the interval holds what was measured."""
-        return self.predicted.low <= self.measured <= self.predicted.high
-
 
 def measured(run: MeasuredRun) -> dict[str, float]:
     """The numbers of `METRICS` of a measured run."""
@@ -67,45 +57,46 @@ def measured(run: MeasuredRun) -> dict[str, float]:
     return measures(answered.with_columns(output_tokens="completion_tokens"), itl_p99_s)
 
 
-def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:
-    """Predict each condition from the runs of the others: of the other levels, and of the other workloads. Intervals are those of the
-    ensembles alone.
+#: What a run's predictions do without: the runs of its level, or those of its workload.
+_FOLDS: dict[str, Callable[[MeasuredRun], Any]] = {
+    "level": lambda run: run.condition,
+    "workload": lambda run: run.condition[0],
+}
+
+
+def held_out(runs: Sequence[MeasuredRun], limits: Limits, fold: str, *, each: int | None = None) -> list[HeldOut]:
+    """Predict runs from those of other levels, or of other workloads. Intervals are those of the ensembles alone.
+
+    Args:
+        fold: of `_FOLDS`. each: so many runs of those that are left out together; None for all.
     """
-    found: list[HeldOut] = []
-    for condition in _chosen(runs):
-        own = [run for run in runs if run.condition == condition]
-        found += _fold("level", own, [run for run in runs if run.condition != condition], limits, members)
-    workloads = list(dict.fromkeys(run.condition[0] for run in runs))
-    for workload in workloads if len(workloads) > 1 else []:
-        own = [run for run in runs if run.condition[0] == workload]
-        found += _fold("workload", own, [run for run in runs if run.condition[0] != workload], limits, members)
+    of, found = _FOLDS[fold], []
+    for left_out in _left_out(runs, fold):
+        others = [run for run in runs if of(run) != left_out]
+        model = calibrate(others, limits, draws=MEMBERS) if others else None
+        if model is None:
+            continue
+        for run in [run for run in runs if of(run) == left_out][:each]:
+            plan = planned_again(run)
+            predicted = predict(model, lambda _, plan=plan: plan, held=run.held, members=MEMBERS)  # type: ignore[misc]
+            numbers = {} if predicted.doubts else predicted.numbers
+            found += [
+                HeldOut(run.name, run.condition, fold, name, value, numbers[name])
+                for name, value in measured(run).items()
+                if name in numbers and value > 0
+            ]
     return found
 
 
-def _chosen(runs: Sequence[MeasuredRun]) -> list[tuple[str, float]]:
-    """The conditions that are left out, one after the other."""
-    every = sorted({run.condition for run in runs})
+def _left_out(runs: Sequence[MeasuredRun], fold: str) -> list[Any]:
+    """The conditions, or workloads, that are left out, one after the other."""
+    every = sorted({_FOLDS[fold](run) for run in runs})
     return every if len(every) <= _CONDITIONS else [every[round(i)] for i in np.linspace(0, len(every) - 1, _CONDITIONS)]
-
-
-def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
-    """The predictions, with the error beyond the ensembles' own that other conditions show, so that no run judges itself."""
-    return [
-        replace(each, predicted=widened(each.predicted, beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
-    ]
-
-
-def _others(found: Sequence[HeldOut], one: HeldOut) -> list[HeldOut]:
-    return [each for each in found if each.fold == one.fold and each.condition != one.condition]
 
 
 def self_judged(model: Calibrated, runs: Sequence[MeasuredRun]) -> Calibrated:
     """The model with intervals as wide as its predictions of measured levels were off, each without the runs of its level."""
-    found: list[HeldOut] = []
-    for condition in _chosen(runs):
-        own = [run for run in runs if run.condition == condition][:1]
-        found += _fold("level", own, [run for run in runs if run.condition != condition], model.limits, MEMBERS)
-    return replace(model, beyond=beyond(found))
+    return replace(model, beyond=beyond(held_out(runs, model.limits, "level", each=1)))
 
 
 def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
@@ -126,41 +117,30 @@ def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
     return off_by
 
 
-def _fold(fold: str, own: Sequence[MeasuredRun], others: Sequence[MeasuredRun], limits: Limits, members: int) -> list[HeldOut]:
-    model = calibrate(others, limits, draws=members) if others else None
-    if model is None:
-        return []
-    found = []
-    for run in own:
-        plan = planned_again(run)
-        predicted = predict(model, lambda _, plan=plan: plan, held=run.held, members=members)  # type: ignore[misc]
-        if predicted.doubts:
-            continue
-        for name, value in measured(run).items():
-            if name in predicted.numbers and value > 0:
-                found.append(HeldOut(run.name, run.condition, fold, name, value, predicted.numbers[name]))
-    return found
-
-
 def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[Judgement]:
-    """The result of the cross-validation, by fold and metric."""
-    numbers = {run.name: measured(run) for run in runs}
-    found = []
-    for fold in dict.fromkeys(each.fold for each in predictions):
-        left_out = set(_chosen(runs)) if fold == "level" else {run.condition for run in runs}
+    """The result of the cross-validation, by fold and metric.
+
+    Intervals have the error beyond the ensembles' own that other conditions show, so that no run judges itself.
+    """
+    numbers, found = {run.name: measured(run) for run in runs}, []
+    for fold, of in _FOLDS.items():
+        mine, left_out = [each for each in predictions if each.fold == fold], _left_out(runs, fold)
         for metric in METRICS:
-            rows = [each for each in predictions if each.fold == fold and each.metric == metric]
-            if rows:
-                found.append(
-                    Judgement(
-                        fold,
-                        metric,
-                        error=float(np.mean([abs(each.error) for each in rows])),
-                        coverage=float(np.mean([each.covered for each in rows])),
-                        runs=len(rows),
-                        of=sum(run.condition in left_out and metric in numbers[run.name] for run in runs),
-                    )
+            rows = [each for each in mine if each.metric == metric]
+            if not rows:
+                continue
+            widths = [beyond([other for other in rows if other.condition != each.condition])[metric] for each in rows]
+            held = [widened(each.predicted, width) for each, width in zip(rows, widths, strict=True)]
+            found.append(
+                Judgement(
+                    fold,
+                    metric,
+                    error=fmean(abs(each.predicted.value / each.measured - 1) for each in rows),
+                    coverage=fmean(end.low <= each.measured <= end.high for each, end in zip(rows, held, strict=True)),
+                    runs=len(rows),
+                    of=sum(of(run) in left_out and metric in numbers[run.name] for run in runs),
                 )
+            )
     return found
 
 
@@ -188,32 +168,30 @@ def calibrate_study(
     models = []
     names = table["deployment"].unique(maintain_order=True).to_list()
     for number, name in enumerate(names, 1):
-        source = Source(table, results, name)
+        source, model = Source(table, results, name), before.pop(name, None)
         asked = {run.name: workloads[name, run.name] for run in source.runs if (name, run.name) in workloads}
         of = source.digest(code=code, workloads={run: load.model_dump(mode="json") for run, load in asked.items()})
-        if name in before and before[name].digest == of:
-            models.append(before[name])
-            continue
-        say(f"calibrating {name}, {number} of {len(names)}")
-        try:
-            model, why_not = _modelled(source, of, asked), source.why_not or why_none(table, name, source.runs)
-        except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
-            model, why_not = None, f"fitting it failed ({error})"
-        models.append(model or ModelRecord(deployment=name, digest=of, why_not=why_not, parameters={}))
+        if model is None or model.digest != of:
+            say(f"calibrating {name}, {number} of {len(names)}")
+            try:
+                model = _modelled(source, of, asked)
+            except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
+                model = ModelRecord(deployment=name, digest=of, why_not=f"fitting it failed ({error})", parameters={})
+        models.append(model)
     # Of deployments that were not selected this time: they need not be calibrated again when they are.
-    return Calibration(models=(*models, *(model for model in before.values() if model.deployment not in names)))
+    return Calibration(models=(*models, *before.values()))
 
 
-def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> ModelRecord | None:
-    """None where nothing can be fitted, or the runs show too few steps. Args: of: its digest. workloads: by run."""
-    name, runs, limits = source.name, source.runs, source.limits
-    model = calibrate(runs, limits) if runs and limits else None
-    if model is None or limits is None:
-        return None
-    unseen = held_out(runs, limits, members=MEMBERS)
-    model = replace(model, beyond=beyond([each for each in unseen if each.fold == "level"]))
+def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> ModelRecord:
+    """Args: of: its digest. workloads: by run."""
+    name, runs, model = source.name, source.runs, source.model
+    if model is None:
+        return ModelRecord(deployment=name, digest=of, why_not=source.why_not or FEW_STEPS, parameters={})
+    unseen = held_out(runs, model.limits, "level")
+    model = replace(model, beyond=beyond(unseen))
     if doubts := tuple(misfits(model)):
         return ModelRecord(deployment=name, digest=of, doubts=doubts, parameters={})
+    unseen += held_out(runs, model.limits, "workload")
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
     for run in runs:
         # What a server will count of a prompt from a file, or of an answer that ends by itself, cannot be drawn for another load.
@@ -232,7 +210,7 @@ def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> Mod
         parameters=parameters(model),
         run_noise=model.fitted.run_noise,
         residual=model.fitted.residual,
-        judged=tuple(judged(widened_by_others(unseen), runs)),
+        judged=tuple(judged(unseen, runs)),
         predicted=tuple(predicted),
         measured=tuple(MeasuredLoad(run=run.name, **_place(run.row), numbers=measured(run)) for run in runs),
     )
