@@ -41,7 +41,7 @@ def test_a_day_of_traffic_has_its_fleet(study, monkeypatch):
     given = ["--traffic", "hours.csv", "--set", "start_up_s=60", "--price-per-hour", "2", "--json"]
     status, text = planned(*SLO, *LOAD, *given)
     found = json.loads(text)
-    alone, needed = found["alone"]["rate"], found["instances"]
+    alone, needed = found["behind"]["1"], found["instances"]
     number, together = max((int(count), rate) for count, rate in found["behind"].items() if rate != alone)
     assert status == 0 and alone["low"] <= alone["value"] <= alone["high"]
     assert together["value"] > alone["value"]  # whoever has the fewest requests is asked

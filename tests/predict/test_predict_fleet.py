@@ -12,8 +12,8 @@ from bench.errors import BenchError
 from bench.predict.asked import Traffic, read_traffic
 from bench.predict.calibrate import members, typical
 from bench.predict.calibration import Interval
-from bench.predict.carried import carried, rates_carried, within
-from bench.predict.fleet import FleetReplay, Router, Scaling, replay, replay_fleet
+from bench.predict.carried import rates_carried
+from bench.predict.fleet import FleetReplay, Router, Scaling, latency, replay, replay_fleet
 from bench.predict.instances import Served, fewest_instances, hours, served
 from bench.predict.limits import Limits
 from bench.predict.predict import ensemble_interval
@@ -176,6 +176,10 @@ def test_traffic_is_read_and_begins_at_0_or_is_refused(tmp_path):
 WORKLOAD = load_workload({"arrival": "poisson", "num_requests": 1, "prompt_tokens": 90, "output_tokens": 30}, source="test")
 
 
+def within(table, slo):
+    return latency(table, slo.metric) <= slo.limit_s
+
+
 def highest(slos, low, high, requests=3000):
     """The highest rate of the planted server, by its true step times and so many requests."""
     many = WORKLOAD.model_copy(update={"num_requests": requests})
@@ -191,11 +195,10 @@ def highest(slos, low, high, requests=3000):
 def test_planted_limits_of_traffic_that_was_not_measured_lie_within_their_intervals(model):
     for texts in [["ttft_p95=300ms"], ["tpot_p90=25ms"], ["ttft_p99=1s", "e2e_p50=800ms"]]:
         slos = [parse_slo(text) for text in texts]
-        rates = rates_carried(members(model, count=8), WORKLOAD, slos)
-        found = carried(model, WORKLOAD, slos, rates, LIMITS)
+        found = ensemble_interval(rates_carried(members(model, count=8), WORKLOAD, slos))
         truth = highest(slos, 0.5, 60.0)
-        assert found.rate.low * 0.95 <= truth <= found.rate.high * 1.05, texts
-        assert found.rate.value == pytest.approx(truth, rel=0.15), texts
+        assert found.low * 0.95 <= truth <= found.high * 1.05, texts
+        assert found.value == pytest.approx(truth, rel=0.15), texts
 
 
 def assert_fewest_are_found(ensemble, rate, limit, seeds):

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibration import Interval
-from bench.predict.fleet import FleetReplay, replay
+from bench.predict.fleet import FleetReplay, Router, replay, replay_fleet
 from bench.predict.limits import Limits
 from bench.predict.server import ReplayedServer
 from bench.predict.step_time import Fitted, StepTime, fit_steps
@@ -136,9 +136,8 @@ def _thought(due_s: float | None, ended_s: float | None) -> float:
     return 0.0 if due_s is None or ended_s is None else max(0.0, due_s - ended_s)
 
 
-_LEAST_PATH_S = (
-    1e-4  # shortest way from the client to the engine (s); convention: a step that follows an answer has begun by then
-)
+# shortest way from the client to the engine (s); convention: a step that follows an answer has begun by then
+_LEAST_PATH_S = 1e-4
 
 
 @dataclass(frozen=True)
@@ -176,6 +175,10 @@ class Member:
         """An instance, whose clock starts then (s); each has other noise."""
         noise, seed = self.model.fitted.noise, 1 + 10_000 * self.number + number
         return ReplayedServer(self.limits, self.step, now=now, wake_s=self.wake_s, noise=noise, seed=seed)
+
+    def fleet(self, plans: Sequence[PlannedRequest], number: int, router: Router, **course: Any) -> FleetReplay:
+        """Requests of an open loop on so many of them. Args: course: as of `replay_fleet`."""
+        return replay_fleet(plans, self.server, number, router, overhead_s=self.overhead_s, seed=1 + self.number, **course)
 
     def longer(self, metric: str) -> float:
         """Factor from a replayed latency of `METRICS` to a real one: predictions of unseen runs were off by as much."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import polars as pl
 from scipy.optimize import brentq
 
 from bench.predict.calibrate import Calibrated, Member
-from bench.predict.calibration import METRICS, Interval
-from bench.predict.fleet import FleetReplay, Router, latency, replay, replay_fleet
+from bench.predict.calibration import METRICS
+from bench.predict.fleet import FleetReplay, Router, latency, replay
 from bench.predict.limits import Limits
-from bench.predict.predict import Predicted, ensemble_interval, predict
+from bench.predict.predict import Predicted, predict
 from bench.statistics.percentiles import percentile
 from bench.study.slo import Slo
 from bench.workloads.schedule import schedule
@@ -29,18 +29,6 @@ CLOSE = 1.02  # ratio of the two loads between which the search for the highest 
 _FIRST_STEP = 0.15  # first step of that search (ln load); convention
 FAR = 1.0  # excess of a load that cannot be judged; convention
 _LOWEST = 1e-3  # lowest load that is tried ÷ the first one; convention
-
-
-@dataclass(frozen=True)
-class Carried:
-    """The highest rate within SLOs.
-
-    Attributes:
-        rate: requests/s (conversations/s) of one instance. at: what one does at that rate.
-    """
-
-    rate: Interval
-    at: Predicted
 
 
 def rates_carried(
@@ -75,44 +63,36 @@ def replayed(
     """A replay long enough to judge the SLOs. Args: rate: of all instances together."""
     wanted = _long_enough(workload, slos, member.limits, rate / instances, instances)
     plans = schedule(wanted, rate, f"carried/{member.number}")
-    return replay_fleet(plans, member.server, instances, router, overhead_s=member.overhead_s, seed=1 + member.number)
+    return member.fleet(plans, instances, router)
 
 
 def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
-    """By how much the SLO that is missed most is over its limit: ln(percentile ÷ limit). Args: requests: as of `within`."""
-    # A class's limit is one on its own requests.
-    mine = [
-        requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
-    ]
-    reached = ((percentile(_longer(member, each, slo), slo.share), slo) for each, slo in zip(mine, slos, strict=True))
-    return max((math.log(value / slo.limit_s) for value, slo in reached if value), default=-FAR)
+    """By how much the SLO that is missed most is over its limit: ln(percentile ÷ limit). Args: requests: as of `longer`."""
+    over = []
+    for slo in slos:  # a class's limit is one on its own requests
+        mine = requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class)
+        if reached := percentile(longer(member, mine, slo), slo.share):
+            over.append(math.log(reached / slo.limit_s))
+    return max(over, default=-FAR)
 
 
-def _longer(member: Member, requests: pl.DataFrame, slo: Slo) -> pl.Series:
-    """The latency that an SLO limits, of each request, as long as it may be (s)."""
-    return latency(requests, slo.metric) * latency_longer(member, slo)
+def longer(member: Member, requests: pl.DataFrame, slo: Slo) -> pl.Series:
+    """The latency that an SLO limits, of each request (s); null where it has none.
 
-
-def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
-    """`rates_carried` of an instance alone, summed up."""
-    rate = ensemble_interval(rates)
-    wanted = _long_enough(workload, slos, limits, rate.value)
-    return Carried(rate, predict(model, lambda number: schedule(wanted, rate.value, f"carried/{number}"), limits=limits))
-
-
-def latency_longer(member: Member, slo: Slo) -> float:
-    """Factor from a replayed latency to a real one: predictions of unseen runs were off by as much, at the nearest percentile."""
-    judged = {int(name.split("_p")[1].removesuffix("_s")): name for name in METRICS if name.startswith(slo.metric)}
-    return member.longer(judged[min(judged, key=lambda percentile: abs(percentile - int(slo.percentile[1:])))])
-
-
-def within(requests: pl.DataFrame, slo: Slo, member: Member | None = None) -> pl.Series:
-    """Whether each request is within an SLO's limit; null where it has no such latency.
+    As long as it may be: predictions of unseen runs were off by as much as `Member.longer` says, at the nearest percentile.
 
     Args:
-        requests: of `REPLAY_SCHEMA`. member: of an ensemble, by whose errors latencies are longer. None: as they are.
+        requests: of `REPLAY_SCHEMA`.
     """
-    return (_longer(member, requests, slo) if member else latency(requests, slo.metric)) <= slo.limit_s
+    judged = [name for name in METRICS if name.startswith(slo.metric)]
+    nearest = min(judged, key=lambda name: abs(Slo.of_column(name, 0.0).share - slo.share))
+    return latency(requests, slo.metric) * member.longer(nearest)
+
+
+def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rate: float, limits: Limits) -> Predicted:
+    """What one instance does at a rate that it sustains (requests/s; conversations/s)."""
+    wanted = _long_enough(workload, slos, limits, rate)
+    return predict(model, lambda number: schedule(wanted, rate, f"carried/{number}"), limits=limits)
 
 
 def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: float, instances: int = 1) -> Workload:

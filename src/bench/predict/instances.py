@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -16,10 +15,10 @@ from bench.errors import BenchError
 from bench.predict.asked import Traffic
 from bench.predict.calibrate import Calibrated, Member, members, typical
 from bench.predict.calibration import Doubt, Interval
-from bench.predict.carried import Carried, carried, rates_carried, replayed, within
-from bench.predict.fleet import FleetReplay, Router, Scaling, replay_fleet
+from bench.predict.carried import carried, longer, rates_carried, replayed
+from bench.predict.fleet import FleetReplay, Router, Scaling
 from bench.predict.limits import Limits
-from bench.predict.predict import doubts, ensemble_interval
+from bench.predict.predict import Predicted, doubts, ensemble_interval
 from bench.statistics.textbook import least
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest
@@ -85,12 +84,12 @@ class PeakFleet:
     """What a peak takes.
 
     Attributes:
-        alone: what one instance sustains without others. behind: what one of so many does behind the router (requests/s), by their
-            number: of one, and of about as many as the peak takes, or of four that stand for more. rates: the same of each member, for
-            the last of them. instances: that the peak takes.
+        alone: what one instance without others does at the rate that it sustains. behind: what one of so many sustains behind the
+            router (requests/s), by their number: of one, and of about as many as the peak takes, or of four that stand for more.
+            rates: the same of each member, for the last of them. instances: that the peak takes.
     """
 
-    alone: Carried
+    alone: Predicted
     behind: dict[int, Interval]
     rates: list[float]
     instances: Interval
@@ -107,11 +106,11 @@ def for_peak(asked: Question, peak: float) -> PeakFleet:
     if not min(rates):
         asked.refuse(replayed(asked.typical, 1, workload, slos, 1e-3, asked.router))
         raise BenchError(f"no rate is clearly within {' and '.join(map(str, slos))}: even a request alone may take longer.")
-    alone = carried(asked.model, workload, slos, rates, asked.limits)
-    if alone.at.doubts:
-        raise NotPredictedError(alone.at.doubts)
-    behind = {1: alone.rate}
-    number = min(_TOGETHER, math.ceil(peak / alone.rate.value))
+    behind = {1: ensemble_interval(rates)}
+    alone = carried(asked.model, workload, slos, behind[1].value, asked.limits)
+    if alone.doubts:
+        raise NotPredictedError(alone.doubts)
+    number = min(_TOGETHER, math.ceil(peak / behind[1].value))
     while number not in behind:  # those that share a queue sustain more each, so that fewer may do
         servers = asked.tracked(asked.members, f"{number} behind {asked.router}")
         rates = rates_carried(servers, workload, slos, instances=number, router=asked.router)
@@ -207,21 +206,20 @@ def for_traffic(asked: Question, traffic: Traffic, peak: PeakFleet, start_ups_s:
     notes = [f"{few} instances, with their share of the traffic, stand for {number}."] if few < number else []
     plans = traffic.scaled(share).plans(asked.workload, "traffic")
     first, sustained = max(1, math.ceil(few * traffic.rates[0] / traffic.peak)), peak.behind[max(peak.behind)].value
-    fleets = {"fixed": False}
+    fleets = ["fixed"]
     if few == number or few >= _TO_SCALE:
-        fleets["autoscaled"] = True
+        fleets.append("autoscaled")
     else:
         notes.append(f"Autoscaling was not replayed: {few} instances are too few to stand for {number} whose number changes.")
     ranked = [member for _, member in sorted(zip(peak.rates, asked.members, strict=True), key=lambda pair: pair[0])]
     end = min(len(ranked) - 1, math.floor(_SLOWEST * (len(ranked) + 1)))
     starts = (asked.typical, median(start_ups_s)), (ranked[end], max(start_ups_s)), (ranked[-1 - end], min(start_ups_s))
     days = []
-    for name in asked.tracked(list(fleets), "All the traffic"):
+    for name in asked.tracked(fleets, "All the traffic"):
         replays, results = [], []
         for member, start_up_s in starts:
-            scaling = Scaling(sustained, start_up_s) if fleets[name] else None
-            replay = partial(replay_fleet, plans, member.server, first if scaling else few, asked.router)
-            replays.append(replay(scaling=scaling, overhead_s=member.overhead_s, until_s=traffic.seconds))
+            begun, scaling = (few, None) if name == "fixed" else (first, Scaling(sustained, start_up_s))
+            replays.append(member.fleet(plans, begun, asked.router, scaling=scaling, until_s=traffic.seconds))
             results.append(served(replays[-1], member, asked.slos))
         ready = [number / share for replay in replays for _, number in replay.history]
         met = {one.meets for one in results}
@@ -255,7 +253,7 @@ def for_trace(asked: Question, plans: Sequence[PlannedRequest]) -> tuple[Interva
     instances = Interval(math.ceil(found.value), math.floor(found.low), math.ceil(found.high))
     member, shares = asked.typical, {}
     for number in map(int, dict.fromkeys((instances.high, instances.value))):
-        replay = replay_fleet(plans, member.server, number, asked.router, overhead_s=member.overhead_s)
+        replay = member.fleet(plans, number, asked.router)
         if number == instances.high:
             asked.refuse(replay)
         shares[number] = served(replay, member, asked.slos)
@@ -279,7 +277,7 @@ class Served:
 def served(replay: FleetReplay, member: Member, slos: Sequence[Slo]) -> Served:
     """What came of a replay, with latencies as long as they may be."""
     table = replay.requests
-    each = [within(table, slo, member).fill_null(value=True).to_numpy() for slo in slos]
+    each = [(longer(member, table, slo) <= slo.limit_s).fill_null(value=True).to_numpy() for slo in slos]
     both = np.logical_and.reduce(each)
     hour = table["sent_s"].to_numpy() // HOUR_S
     by_hour = [hour == number for number in np.unique(hour)]
@@ -303,8 +301,7 @@ def fewest_instances(
     for member in servers:
 
         def meets(number: int, member: Member = member) -> bool:
-            replay = replay_fleet(plans, member.server, number, router, overhead_s=member.overhead_s, seed=1 + member.number)
-            return served(replay, member, slos).meets
+            return served(member.fleet(plans, number, router), member, slos).meets
 
         fewest = least(meets, 1, found[-1] if found else 1, most)
         if fewest is None:

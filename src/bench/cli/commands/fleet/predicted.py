@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import polars as pl
 
@@ -55,15 +54,20 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
         return
     traffic = _traffic(asked)
     peak = for_peak(question, traffic.peak)
-    starts, told = _starts(asked, results, name)
+    starts, started = _starts(asked, results, name)
     course = for_traffic(question, traffic, peak, starts) if asked.traffic else None
     if asked.json:
-        days = {"start_up_s": list(starts), **_plain(course), "days": [_plain(day) for day in course.days]} if course else {}
-        print_json({**question.asked, "peak_rps": traffic.peak, **_plain(peak), **days})
+        told = {**question.asked, "peak_rps": traffic.peak, **asdict(peak)}
+        if course:
+            days = [{**asdict(day), "doubts": list(map(doubt_text, day.doubts))} for day in course.days]
+            told |= {"start_up_s": list(starts), **asdict(course), "days": days}
+        print_json(told)
         return
     _print_peak(question, traffic.peak, peak)
     if course:
-        _print_course(course, told, asked.price_per_hour and asked.price_per_hour * (asked.gpus or results.own["gpus"][0] or 1))
+        _print_course(
+            course, started, asked.price_per_hour and asked.price_per_hour * (asked.gpus or results.own["gpus"][0] or 1)
+        )
 
 
 def _load(asked: Fleet) -> Workload | None:
@@ -169,19 +173,11 @@ def _traffic(asked: Fleet) -> Traffic:
 # What is printed
 
 
-def _plain(answer: Any) -> dict[str, Any]:
-    """The fields of an answer for another program, doubts in words; without the numbers of a load that is doubted."""
-    plain: dict[str, Any] = asdict(answer)
-    if doubts := getattr(answer, "doubts", None):
-        plain |= {"doubts": [doubt_text(doubt) for doubt in doubts], **({"numbers": {}} if "numbers" in plain else {})}
-    return plain
-
-
 def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
-    together, there = max(peak.behind), peak.alone.at.numbers
+    together, there = max(peak.behind), peak.alone.numbers
     unit = "conversations/s" if question.workload.turns else "requests/s"
     print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}:\n")
-    rows = [[f"one instance alone sustains, {unit}", _interval(peak.alone.rate, three_digits)]]
+    rows = [[f"one instance alone sustains, {unit}", _interval(peak.behind[1], three_digits)]]
     rows += [[f"… its {METRICS[name]} there", _interval(there[name], three_digits)] for name in REPORTED if name in there]
     if together > 1:
         rows.append(
