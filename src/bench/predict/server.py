@@ -45,30 +45,6 @@ class Request:
     order: int = 0  # in which it was admitted, for the last time
 
 
-@dataclass
-class State:
-    """A server while it is replayed.
-
-    Attributes:
-        steps: so far. context: tokens that the decodes hold. admissions: so far. ends: of decodes, as (step, order of
-            admission, index), also of requests that have been preempted since. phases: decodes by the step,
-            modulo the block size, in which they need a block. leaving: requests that are answered, and whose places the next step's
-            schedule, made ahead, does not have yet.
-    """
-
-    now: float = 0.0
-    steps: int = 0
-    context: int = 0
-    admissions: int = 0
-    waiting: deque[Request] = field(default_factory=deque)
-    running: dict[int, Request] = field(default_factory=dict)  # in order of admission
-    prefilling: list[Request] = field(default_factory=list)
-    decodes: int = 0
-    ends: list[tuple[int, int, int]] = field(default_factory=list)
-    phases: list[int] = field(default_factory=list)
-    leaving: list[Request] = field(default_factory=list)
-
-
 @dataclass(slots=True)
 class _Steps:
     """Steps under way, all alike but for the length of what is decoded.
@@ -173,9 +149,18 @@ class ReplayedServer:
         self, limits: Limits, step: StepTime, *, now: float = 0.0, wake_s: float = 0.0, noise: float = 0.0, seed: int = 1
     ) -> None:
         """Args: now: its clock (s). wake_s: of a step that finds it idle, more. noise: standard deviation of ln time of one."""
-        self._limits, self._step, self._wake_s, self._noise = limits, step, wake_s, noise
+        self._limits, self._step_time, self._wake_s, self._noise = limits, step, wake_s, noise
         self._random, self._strays = np.random.default_rng(seed), list[float]()
-        self._state = State(now=now, phases=[0] * limits.block_size)
+        self.now = now  # its clock: the end of the last step (s)
+        self._waiting = deque[Request]()
+        self._running = dict[int, Request]()  # in order of admission
+        self._prefilling = list[Request]()
+        self._leaving = list[Request]()  # answered, but their places the next step's schedule, made ahead, does not have yet
+        self._steps = self._admissions = self._decodes = 0
+        self._context = 0  # tokens that the decodes hold
+        # Of decodes, as (step, order of admission, index), also of requests that have been preempted since.
+        self._last_steps = list[tuple[int, int, int]]()
+        self._phases = [0] * limits.block_size  # decodes by the step, modulo the block size, in which they need a block
         self._pool = pool_of(limits.blocks, limits.block_size, limits.sequences, cached=limits.cached)
         self._begun: _Steps | None = None
         self._idle = True
@@ -184,14 +169,9 @@ class ReplayedServer:
         self.seen = Seen(free=self._pool.free)
 
     @property
-    def now(self) -> float:
-        """Its clock: the end of the last step (s)."""
-        return self._state.now
-
-    @property
     def busy(self) -> bool:
         """Whether it has a request."""
-        return bool(self._state.running or self._state.waiting)
+        return bool(self._running or self._waiting)
 
     @property
     def ends(self) -> float | None:
@@ -201,7 +181,7 @@ class ReplayedServer:
     @property
     def in_flight(self) -> int:
         """Requests that it has, running or waiting."""
-        return len(self._state.running) + len(self._state.waiting)
+        return len(self._running) + len(self._waiting)
 
     def prime(self, tokens: int) -> None:
         """Compute what all prompts begin with before they come."""
@@ -209,8 +189,8 @@ class ReplayedServer:
 
     def wait_until(self, moment: float) -> None:
         """Let time pass in which there is nothing to do."""
-        if moment > self._state.now:
-            self._state.now, self._idle = moment, True
+        if moment > self.now:
+            self.now, self._idle = moment, True
             self._settle(moment)
 
     def offer(self, plan: PlannedRequest, sent: float, came: float) -> bool:
@@ -223,54 +203,54 @@ class ReplayedServer:
         if limits.blocks is not None and -(-(plan.prompt_tokens + plan.output_tokens) // limits.block_size) > limits.blocks - 1:
             self.seen.refused.append(plan.index)
             return False
-        first = not self._state.waiting
-        self._state.waiting.append(request)
+        first = not self._waiting
+        self._waiting.append(request)
         if self._begun is None:
             self.wait_until(came)
-        elif not self._begun.chunks and first and len(self._state.running) < limits.sequences:
+        elif not self._begun.chunks and first and len(self._running) < limits.sequences:
             self._begun.cut(came)
         return True
 
     def begin(self) -> None:
         """Begin a step with prompts in it, or as many steps without as nothing else changes."""
-        state, idle, self._idle = self._state, self._idle, False
-        while not (chunks := self._schedule()) and not state.decodes and (state.leaving or self._scheduled < state.now):
-            self._settle(state.now)  # a step of nothing takes no time
+        idle, self._idle = self._idle, False
+        while not (chunks := self._schedule()) and not self._decodes and (self._leaving or self._scheduled < self.now):
+            self._settle(self.now)  # a step of nothing takes no time
         if chunks:
-            self.seen.tokens = max(self.seen.tokens, state.decodes + sum(tokens for _, tokens in chunks))
+            self.seen.tokens = max(self.seen.tokens, self._decodes + sum(tokens for _, tokens in chunks))
             seconds = self._seconds(chunks) + (self._wake_s if idle else 0.0)
-            self._begun = _Steps(state.now, 1, seconds, stray=self._stray(), chunks=chunks)
+            self._begun = _Steps(self.now, 1, seconds, stray=self._stray(), chunks=chunks)
         else:
             self._begun = self._jump()
 
     def _schedule(self) -> list[tuple[Request, int]]:
-        state, limits = self._state, self._limits
+        limits = self._limits
         full = False
         if limits.blocks is not None:
             full = self._make_room()
-            self._take_blocks(state.steps, 1)
-        budget, places = limits.tokens - state.decodes, limits.sequences - len(state.leaving)
+            self._take_blocks(self._steps, 1)
+        budget, places = limits.tokens - self._decodes, limits.sequences - len(self._leaving)
         chunks: list[tuple[Request, int]] = []
-        for request in state.prefilling:
+        for request in self._prefilling:
             if budget <= 0:
                 break
             chunks.append((request, min(request.left, budget)))
             budget -= chunks[-1][1]
-        while state.waiting and budget > 0 and len(state.running) < places and not full:
-            request = state.waiting[0]
+        while self._waiting and budget > 0 and len(self._running) < places and not full:
+            request = self._waiting[0]
             if self._late(request) or not self._pool.admit(request, request.plan.prompt_tokens + request.done):
                 break
-            state.waiting.popleft()
-            state.admissions += 1
-            request.order = state.admissions
+            self._waiting.popleft()
+            self._admissions += 1
+            request.order = self._admissions
             if math.isnan(request.admitted):
                 self.seen.cached += request.start
-                request.admitted = state.now
-            state.running[request.plan.index] = request
-            state.prefilling.append(request)
+                request.admitted = self.now
+            self._running[request.plan.index] = request
+            self._prefilling.append(request)
             chunks.append((request, min(request.left, budget)))
             budget -= chunks[-1][1]
-        self.seen.running = max(self.seen.running, len(state.running))
+        self.seen.running = max(self.seen.running, len(self._running))
         self.seen.free = min(self.seen.free, self._pool.free)
         return chunks
 
@@ -280,73 +260,71 @@ class ReplayedServer:
     def _settle(self, scheduled: float) -> None:
         """Begin the schedule of another step, in which those that have left have no place. Args: scheduled: when (s)."""
         self._scheduled = scheduled
-        for request in self._state.leaving:
+        for request in self._leaving:
             self._release(request)
-        self._state.leaving.clear()
+        self._leaving.clear()
 
     def finish(self) -> list[Request]:
         """End the steps under way; returns the requests that ended with them."""
         begun, self._begun = self._begun, None
         if begun is None:
             raise AssertionError("no step is under way")
-        state, self._ended = self._state, []
+        self._ended = []
         if self._limits.blocks is not None:
-            self._take_blocks(state.steps + 1, begun.number - 1)
-        state.now = begun.until(begun.number)
-        state.steps += begun.number
+            self._take_blocks(self._steps + 1, begun.number - 1)
+        self.now = begun.until(begun.number)
+        self._steps += begun.number
         if self._limits.ahead:
             self._settle(begun.until(begun.number - 1))
-        if state.decodes:
-            self.seen.gaps.add(state.decodes, begun)
-        state.context += begun.number * state.decodes
+        if self._decodes:
+            self.seen.gaps.add(self._decodes, begun)
+        self._context += begun.number * self._decodes
         self._end_those_that_are_done()
         if begun.chunks:
             self._computed(begun.chunks)
         return self._ended
 
     def _computed(self, chunks: Chunks) -> None:
-        state = self._state
         finished = [request for request, tokens in chunks if tokens == request.left]
         for request, tokens in chunks:
             request.left -= tokens
             request.start += tokens
-        state.prefilling = [request for request in state.prefilling if request.left]
+        self._prefilling = [request for request in self._prefilling if request.left]
         for request in finished:
             request.done += 1
             if math.isnan(request.first):
-                request.first = state.now
+                request.first = self.now
             else:
-                self.seen.gaps.add_gap(state.now - request.last)
+                self.seen.gaps.add_gap(self.now - request.last)
             self.seen.context = max(self.seen.context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
 
     def _decode(self, request: Request) -> None:
         """Let a request whose prompt is computed go on; its first token (or the one after a preemption) is there."""
-        state, left = self._state, request.plan.output_tokens - request.done
+        left = request.plan.output_tokens - request.done
         if left <= 0:
             self._end(request)
             return
-        request.ends = state.steps + left
-        request.base = request.start - state.steps
-        state.decodes += 1
-        state.context += request.start
-        state.phases[-request.base % self._limits.block_size] += 1
-        heapq.heappush(state.ends, (request.ends, request.order, request.plan.index))
+        request.ends = self._steps + left
+        request.base = request.start - self._steps
+        self._decodes += 1
+        self._context += request.start
+        self._phases[-request.base % self._limits.block_size] += 1
+        heapq.heappush(self._last_steps, (request.ends, request.order, request.plan.index))
 
     def _jump(self) -> _Steps:
         """Steps until a request ends, a block is missing, or another request may be admitted."""
-        state = self._state
-        if not state.decodes:  # nothing runs and nothing can be admitted: impossible, as what never fits is refused
+        if not self._decodes:  # nothing runs and nothing can be admitted: impossible, as what never fits is refused
             raise AssertionError("a replay stands still")
-        steps, slope = self._until_an_end(), self._step.bare * self._step.context_s * state.decodes
+        steps, slope = self._until_an_end(), self._step_time.bare * self._step_time.context_s * self._decodes
         if self._limits.blocks is not None:
             steps = min(steps, self._until_a_block_is_missing())
         if self._limits.pass_tokens is not None:  # a step of slots reads whole cells
             steps, slope = min(steps, *(cells(held + 1) - held for held in self._held())), 0.0
-        if state.leaving or (state.waiting and self._late(state.waiting[0])):
+        if self._leaving or (self._waiting and self._late(self._waiting[0])):
             steps = 1  # the step after this one may have what this one has not
-        self.seen.tokens = max(self.seen.tokens, state.decodes)
-        return _Steps(state.now, steps, self._seconds(()), slope, self._stray())
+        self.seen.tokens = max(self.seen.tokens, self._decodes)
+        return _Steps(self.now, steps, self._seconds(()), slope, self._stray())
 
     def _stray(self) -> float:
         if self._noise and not self._strays:  # drawn many at a time
@@ -355,47 +333,45 @@ class ReplayedServer:
 
     def _seconds(self, chunks: Chunks) -> float:
         """Time of one step (s)."""
-        step = self._step
+        step = self._step_time
         if step.bare == step.prompts:
             return step.bare * self._whole(chunks)
         bare = self._whole(())
         return step.bare * bare + step.prompts * (self._whole(chunks) - bare)
 
     def _whole(self, chunks: Chunks) -> float:
-        state, limits = self._state, self._limits
+        limits = self._limits
         prefill, firsts, attended = 0, 0, 0.0
         for request, tokens in chunks:
             prefill += tokens
             firsts += tokens == request.left
             attended += tokens * (request.start + tokens / 2)
         slots = limits.pass_tokens is not None
-        return self._step.seconds(
-            decodes=state.decodes,
+        return self._step_time.seconds(
+            decodes=self._decodes,
             firsts=firsts,
             prefill=prefill,
-            context=context_read(limits, self._held()) if slots else state.context,
+            context=context_read(limits, self._held()) if slots else self._context,
             attended=attended,
-            passes=passes_of(limits, state.decodes, len(chunks), prefill) if slots else None,
+            passes=passes_of(limits, self._decodes, len(chunks), prefill) if slots else None,
         )
 
     def _held(self) -> list[int]:
         """Tokens that each decode holds."""
-        return [request.base + self._state.steps for request in self._state.running.values() if not request.left]
+        return [request.base + self._steps for request in self._running.values() if not request.left]
 
     def _until_an_end(self) -> int:
-        state = self._state
         while True:
-            ends, order, index = state.ends[0]
-            request = state.running.get(index)
+            ends, order, index = self._last_steps[0]
+            request = self._running.get(index)
             if request is not None and request.order == order:
-                return max(1, ends - state.steps)
-            heapq.heappop(state.ends)
+                return max(1, ends - self._steps)
+            heapq.heappop(self._last_steps)
 
     def _end_those_that_are_done(self) -> None:
-        state = self._state
-        while state.ends and state.ends[0][0] <= state.steps:
-            _, order, index = heapq.heappop(state.ends)
-            request = state.running.get(index)
+        while self._last_steps and self._last_steps[0][0] <= self._steps:
+            _, order, index = heapq.heappop(self._last_steps)
+            request = self._running.get(index)
             if request is None or request.order != order:
                 continue
             self._leave_decodes(request)
@@ -403,19 +379,17 @@ class ReplayedServer:
             self._end(request)
 
     def _leave_decodes(self, request: Request) -> None:
-        state = self._state
-        state.decodes -= 1
-        state.context -= request.base + state.steps
-        state.phases[-request.base % self._limits.block_size] -= 1
+        self._decodes -= 1
+        self._context -= request.base + self._steps
+        self._phases[-request.base % self._limits.block_size] -= 1
 
     def _end(self, request: Request) -> None:
-        state = self._state
-        del state.running[request.plan.index]
+        del self._running[request.plan.index]
         if self._limits.ahead:
-            state.leaving.append(request)
+            self._leaving.append(request)
         else:
             self._release(request)
-        request.end = state.now
+        request.end = self.now
         self._ended.append(request)
 
     def _release(self, request: Request) -> None:
@@ -425,47 +399,47 @@ class ReplayedServer:
 
     def _make_room(self) -> bool:
         """Preempt the requests admitted last, where decodes need more blocks in the next step than are free; whether it did."""
-        state, full = self._state, False
-        while state.phases[state.steps % self._limits.block_size] > self._pool.free:
+        full = False
+        while self._phases[self._steps % self._limits.block_size] > self._pool.free:
             full = True
-            index, request = next(reversed(state.running.items()))
-            if state.leaving and (last := max(state.leaving, key=lambda each: each.order)).order > request.order:
-                state.leaving.remove(last)
+            index, request = next(reversed(self._running.items()))
+            if self._leaving and (last := max(self._leaving, key=lambda each: each.order)).order > request.order:
+                self._leaving.remove(last)
                 last.preemptions += 1
                 self._release(last)
                 continue
-            del state.running[index]
+            del self._running[index]
             computed = request.start
-            if request in state.prefilling:
-                state.prefilling.remove(request)
+            if request in self._prefilling:
+                self._prefilling.remove(request)
             else:
                 self._leave_decodes(request)
-                request.done = request.plan.output_tokens - (request.ends - state.steps)
-                request.last = state.now
-                computed = request.base + state.steps
+                request.done = request.plan.output_tokens - (request.ends - self._steps)
+                request.last = self.now
+                computed = request.base + self._steps
             self._pool.release(request, computed)
             request.preemptions += 1
-            state.waiting.appendleft(request)
+            self._waiting.appendleft(request)
         return full
 
     def _until_a_block_is_missing(self) -> int:
         """Steps for which blocks are free; takes those of the first one."""
-        state, size, free = self._state, self._limits.block_size, int(self._pool.free)
-        cycles = free // state.decodes
-        left, steps = free - cycles * state.decodes, 1 + cycles * size
+        size, free = self._limits.block_size, int(self._pool.free)
+        cycles = free // self._decodes
+        left, steps = free - cycles * self._decodes, 1 + cycles * size
         for ahead in range(size):
-            left -= state.phases[(state.steps + steps + ahead) % size]
+            left -= self._phases[(self._steps + steps + ahead) % size]
             if left < 0:
                 return steps + ahead
         return steps + size
 
     def _take_blocks(self, first: int, steps: int) -> None:
         """Give the decodes the blocks of so many steps. Args: first: number of the first one."""
-        state, size = self._state, self._limits.block_size
-        if steps < size and not any(state.phases[(first + ahead) % size] for ahead in range(steps)):
+        size = self._limits.block_size
+        if steps < size and not any(self._phases[(first + ahead) % size] for ahead in range(steps)):
             return
         whole, rest = divmod(steps, size)
-        for request in state.running.values():
+        for request in self._running.values():
             if request.left:
                 continue
             phase = -request.base % size
