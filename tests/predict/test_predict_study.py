@@ -135,7 +135,7 @@ def test_a_scheduler_whose_limits_are_not_known_is_not_replayed():
     }
     cases = {
         "no cache": ({}, "it does not report the size of its KV cache. Give it: --set kv_tokens=N"),
-        "stages": ({"pipeline_parallel": 2}, "its 2 stages (pipeline_parallel) compute as many batches at a time"),
+        "stages": ({"pipeline_parallel": 2}, "its 2 stages (pipeline_parallel) share the load"),
         "engines": ({"data_parallel": 2}, "its 2 engines (data_parallel) share the load"),
         "running": ({"argv": None}, stranger),
         "slots": ({"max_num_seqs": None}, stranger),

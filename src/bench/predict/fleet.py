@@ -13,14 +13,13 @@ import numpy as np
 import polars as pl
 
 from bench.predict.limits import Limits
-from bench.predict.server import ReplayedServer, Request, Seen
+from bench.predict.server import ReplayedServer, Seen
 from bench.predict.step_time import StepTime
 from bench.workloads.pacer import Pacer
 from bench.workloads.schedule import PlannedRequest
 
 REPLAY_SCHEMA = {
     "index": pl.Int64,
-    "prompt_tokens": pl.Int64,
     "output_tokens": pl.Int64,
     "sent_s": pl.Float64,
     "admitted_s": pl.Float64,
@@ -28,9 +27,8 @@ REPLAY_SCHEMA = {
     "end_s": pl.Float64,
     "preemptions": pl.Int64,
     "request_class": pl.String,
+    "instance": pl.Int64,
 }
-
-
 #: Which instance a request goes to: one after the other; any; the one with the fewest requests; of two that are drawn, the one with
 #: fewer; that of the conversation's first turn, which goes to the one with the fewest.
 Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
@@ -64,8 +62,8 @@ class FleetReplay:
     """What a fleet did.
 
     Attributes:
-        requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. paid_s: instance-seconds, from the decision to
-            start one until it has stopped. history: (s, instances that are ready), at each change. seen: by all.
+        requests: one row a request that was answered, `REPLAY_SCHEMA`. paid_s: instance-seconds, from the decision to start one until
+            it has stopped. history: (s, instances that are ready), at each change. seen: by all.
     """
 
     requests: pl.DataFrame
@@ -113,7 +111,7 @@ def replay(
         return server
 
     coming = Pacer(requests, held, turnaround_s=turnaround_s)
-    return _Fleet(coming, make, "round-robin", None, overhead_s, 0.0, 1).run(1)
+    return _Fleet(coming, make, "round-robin", overhead_s=overhead_s).run(1)
 
 
 def replay_fleet(
@@ -137,7 +135,8 @@ def replay_fleet(
             (s). number: of them at first, all ready. scaling: None for a fixed number. overhead_s: from the client to the queue.
             until_s: the fleet is there for so long at least, with requests or without. seed: of a router that draws.
     """
-    return _Fleet(Pacer(plans), make, router, scaling, overhead_s, until_s, seed).run(number)
+    fleet = _Fleet(Pacer(plans), make, router, scaling=scaling, overhead_s=overhead_s, until_s=until_s, seed=seed)
+    return fleet.run(number)
 
 
 class _Fleet:
@@ -146,10 +145,11 @@ class _Fleet:
         coming: Pacer[PlannedRequest],
         make: Callable[[int, float], ReplayedServer],
         router: Router,
-        scaling: Scaling | None,
-        overhead_s: float,
-        until_s: float,
-        seed: int,
+        *,
+        scaling: Scaling | None = None,
+        overhead_s: float = 0.0,
+        until_s: float = 0.0,
+        seed: int = 1,
     ) -> None:
         self._coming, self._make, self._router, self._scaling = coming, make, router, scaling
         self._overhead_s, self._until, self._last = overhead_s, until_s, until_s
@@ -159,8 +159,7 @@ class _Fleet:
         self._ready: list[_Instance] = []
         self._starting = self._came = 0
         self._home: dict[int, _Instance] = {}
-        self._of: dict[int, int] = {}
-        self._answered: list[Request] = []
+        self._answered: list[tuple[object, ...]] = []  # of `REPLAY_SCHEMA`
         self._history: list[tuple[float, int]] = []
 
     def run(self, number: int) -> FleetReplay:
@@ -180,8 +179,7 @@ class _Fleet:
                 moment, _, act = heapq.heappop(self._events)
                 act(moment)
         paid_s = sum(max(0.0, min(each.stopped, self._last) - each.paid_from) for each in self._instances)
-        table = answered_table(self._answered)
-        table = table.with_columns(instance=pl.Series([self._of[index] for index in table["index"]], dtype=pl.Int64))
+        table = pl.DataFrame(self._answered, schema=REPLAY_SCHEMA, orient="row")
         seen = [each.server.seen for each in self._instances]
         return FleetReplay(table, paid_s, tuple(self._history), Seen.by_all(seen) if len(seen) > 1 else seen[0])
 
@@ -202,7 +200,6 @@ class _Fleet:
             self._coming.finished(plan, sent)
             return
         self._home[plan.conversation] = instance
-        self._of[plan.index] = instance.number
         self._go_on(instance)
 
     def _chosen(self, plan: PlannedRequest) -> _Instance:
@@ -238,9 +235,11 @@ class _Fleet:
             return  # the steps were cut short
         instance.due = _NEVER
         for request in instance.server.finish():
-            self._answered.append(request)
+            plan, moments = request.plan, (request.sent, request.admitted, request.first, request.end)
+            row = (plan.index, plan.output_tokens, *moments, request.preemptions, plan.request_class, instance.number)
+            self._answered.append(row)
             self._last = max(self._last, request.end)
-            self._coming.finished(request.plan, request.end)
+            self._coming.finished(plan, request.end)
         if instance.server.busy or instance in self._ready:
             self._go_on(instance)
         else:
@@ -282,26 +281,6 @@ class _Fleet:
 
 def _requests(instance: _Instance) -> int:
     return instance.server.in_flight
-
-
-def answered_table(answered: Sequence[Request]) -> pl.DataFrame:
-    """One row for each of the requests that were answered: `REPLAY_SCHEMA`."""
-    rows = [
-        (
-            plan.index,
-            plan.prompt_tokens,
-            plan.output_tokens,
-            r.sent,
-            r.admitted,
-            r.first,
-            r.end,
-            r.preemptions,
-            plan.request_class,
-        )
-        for r in answered
-        for plan in (r.plan,)
-    ]
-    return pl.DataFrame(rows, schema=REPLAY_SCHEMA, orient="row")
 
 
 def latency(requests: pl.DataFrame, metric: str) -> pl.Series:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bench.errors import BenchError
 from bench.runs.deployment import DeploymentFacts
@@ -67,6 +68,18 @@ class Given:
     kv_tokens: int | None = None
     cached: bool | None = None
 
+    def over(self, limits: Limits) -> Limits:
+        """The limits, with these in their place. Raises: BenchError: a KV cache's size, of an engine that has slots."""
+        if self.kv_tokens is not None and limits.blocks is None:
+            raise BenchError("--set kv_tokens: this engine has slots; set their number, max_num_seqs.")
+        told: dict[str, Any] = {"tokens": self.tokens, "sequences": self.sequences, "cached": self.cached}
+        told |= {"blocks": self.blocks(limits.block_size)}
+        return replace(limits, **{name: value for name, value in told.items() if value is not None})
+
+    def blocks(self, block_size: int) -> int | None:
+        """Blocks of the KV cache, with the one that is never given out."""
+        return None if self.kv_tokens is None else self.kv_tokens // block_size + 1
+
 
 def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None) -> Limits:
     """What the scheduler obeys.
@@ -80,9 +93,17 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     kind = (facts.kind if launch.argv is None else None) or launch.kind
     if kind not in STEP_TOKENS:
         raise BenchError(f"how {kind} admits requests is not known; only vllm and llama.cpp are modelled")
-    _refuse_several(launch)
     flags, slots, said, given = STEP_TOKENS[kind], kind == "llama.cpp", launch.configured, given or Given()
     own = launch.argv is not None and launch.settings.max_num_seqs is not None
+    several = {
+        "servers behind a router": launch.servers,
+        "stages (pipeline_parallel)": launch.pipeline_parallel,
+        "engines (data_parallel)": launch.data_parallel if launch.argv is not None else None,
+        "engines": None if own or slots else facts.engines,
+    }
+    for what, number in several.items():
+        if number is not None and number > 1:
+            raise BenchError(f"its {number} {what} share the load; only a single one is modelled")
     # The words of a command line, with those of a command line inside one of them.
     words = [word for text in launch.argv or () for word in (shlex.split(text) if " " in text else [text])]
     words = words if own else _words_said(launch)
@@ -102,8 +123,6 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
             f"reports it) and under flags {flags[0]} (tokens of a step; llama.cpp's default is 2048). `bench fleet` takes "
             "--set max_num_seqs=N and --set max_num_batched_tokens=N"
         )
-    if not own and (facts.engines or 1) > 1 and not slots:
-        raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
     told = (bool(facts.prefix_caching),) if own else (said.get("prefix_caching"), facts.prefix_caching, given.cached)
     caching = [each for each in told if each is not None]
     if not caching and not slots:
@@ -126,23 +145,14 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     )
 
 
-def _refuse_several(launch: Launch) -> None:
-    if launch.servers > 1:
-        raise BenchError(f"its {launch.servers} servers behind a router share the load; only a single one is modelled")
-    if (launch.pipeline_parallel or 1) > 1:
-        stages = f"its {launch.pipeline_parallel} stages (pipeline_parallel)"
-        raise BenchError(f"{stages} compute as many batches at a time; only one is modelled")
-    if launch.argv is not None and (launch.data_parallel or 1) > 1:
-        raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
-
-
 def _blocks(facts: DeploymentFacts, given: Given) -> int:
     """A block is divided among the devices of a tensor-parallel engine, and counts once."""
     if facts.kv_blocks is not None:
         return facts.kv_blocks
-    if given.kv_tokens is None:
+    blocks = given.blocks(facts.block_size or 1)
+    if blocks is None:
         raise BenchError("it does not report the size of its KV cache. Give it: --set kv_tokens=N")
-    return given.kv_tokens // (facts.block_size or 1) + 1
+    return blocks
 
 
 def _words_said(launch: Launch) -> list[str]:

@@ -144,11 +144,11 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
     knots, random = _knots(whole), np.random.default_rng(seed)
     best, drawn = _fit(whole, knots), []
     for _ in range(draws):
-        several = len(classes) > 1
-        chosen = (
-            [classes[i] for i in random.integers(0, len(classes), len(classes))] if several else [_drawn_again(whole, random)]
-        )
-        drawn.append(_fit(pl.concat(chosen), knots))
+        if len(classes) > 1:
+            chosen = pl.concat([classes[i] for i in random.integers(0, len(classes), len(classes))])
+        else:
+            chosen = _drawn_again(whole, random)
+        drawn.append(_fit(chosen, knots))
     strays = _strays(runs, best)
     return Fitted(
         best=best,
@@ -181,9 +181,7 @@ def _known(run: pl.DataFrame) -> pl.DataFrame:
 
 def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
-    run = run.with_columns(
-        pl.col("prefill").log1p().mul(_CLASSES).round().alias("about"),
-    )
+    run = run.with_columns(about=pl.col("prefill").log1p().mul(_CLASSES).round())
     usual = pl.col("took_s").median().over(_KIND)
     # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
     step = (pl.col("took_s") >= usual / _STALLED) & (pl.col("took_s") >= _PART * pl.col("took_s").median())
@@ -203,7 +201,7 @@ def _lines(run: pl.DataFrame) -> pl.DataFrame:
 
 def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
     """Bends between the fewest and the most tokens of a step, each with classes on both of its sides."""
-    tokens = _tokens(classes)
+    tokens = _numbers(classes, "most_tokens")
     low, high = float(tokens.min()), float(tokens.max())
     inner = [float(knot) for knot in _KNOTS if low < knot < high]
     kept, before = list[float](), low
@@ -212,11 +210,6 @@ def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
             kept.append(knot)
             before = knot
     return tuple(kept)
-
-
-def _tokens(classes: pl.DataFrame) -> Floats:
-    """Tokens that go through the layers together in each interval, at most."""
-    return _numbers(classes, "most_tokens")
 
 
 def _numbers(classes: pl.DataFrame, name: str) -> Floats:
@@ -269,7 +262,7 @@ def _wanted(classes: pl.DataFrame, knots: Sequence[float]) -> Iterator[dict[str,
     """Sums of coefficients that should be 0, each with its weight: neighbouring slopes differ little, by the relative change of a step
     at the knot; until runs tell more, a further pass takes what the first does.
     """
-    took, tokens = classes["took_s"].to_numpy(), np.maximum(_tokens(classes), 1.0)
+    took, tokens = classes["took_s"].to_numpy(), np.maximum(_numbers(classes, "most_tokens"), 1.0)
     for i, knot in enumerate(knots):
         weight = _SMOOTH * knot / took[np.argmin(np.abs(np.log(tokens / knot)))]
         yield {_slope(i): weight, _slope(i + 1): -weight}

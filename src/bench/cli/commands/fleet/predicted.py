@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
@@ -27,7 +27,7 @@ from bench.predict.instances import (
     for_trace,
     for_traffic,
 )
-from bench.predict.limits import Given, Limits
+from bench.predict.limits import Given
 from bench.predict.predict import misfits
 from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
 from bench.predict.study import self_judged
@@ -115,12 +115,9 @@ def _question(asked: Fleet, slos: Sequence[Slo], results: Results, name: str, wo
     Raises:
         BenchError: there are no runs to fit a model to. NotPredictedError: it does not fit them.
     """
-    given = asked.further
-    limits = read_limits(
-        results.folder,
-        name,
-        Given(given.max_num_batched_tokens, given.max_num_seqs, given.kv_tokens, given.prefix_caching),
-    )
+    told = asked.further
+    given = Given(told.max_num_batched_tokens, told.max_num_seqs, told.kv_tokens, told.prefix_caching)
+    limits = read_limits(results.folder, name, given)
     runs = measured_runs(results.own, results.folder, name, limits)
     if not runs:
         invalid = results.own.filter(~pl.col("valid")).height
@@ -136,18 +133,7 @@ def _question(asked: Fleet, slos: Sequence[Slo], results: Results, name: str, wo
     judged = self_judged(model, runs)
     if found := list(misfits(judged)):
         raise NotPredictedError(found)
-    return Question(judged, _what_if(asked, model.limits), workload, slos, asked.router, tracked)
-
-
-def _what_if(asked: Fleet, limits: Limits) -> Limits:
-    """What the scheduler obeys with the settings that are asked for."""
-    settings = asked.further.model_dump(exclude_none=True)
-    if "kv_tokens" in settings:
-        if limits.blocks is None:
-            raise BenchError("--set kv_tokens: this engine has slots; set their number, max_num_seqs.")
-        limits = replace(limits, blocks=settings["kv_tokens"] // limits.block_size + 1)
-    names = {"max_num_seqs": "sequences", "max_num_batched_tokens": "tokens", "prefix_caching": "cached"}
-    return replace(limits, **{name: settings[key] for key, name in names.items() if key in settings})
+    return Question(judged, given.over(limits), workload, slos, asked.router, tracked)
 
 
 def _starts(asked: Fleet, results: Results, name: str) -> tuple[tuple[float, ...], str]:
