@@ -100,7 +100,7 @@ def test_prompts_that_have_slots_side_by_side_share_passes():
 
     assert passes_of(LIMITS, 0, 0, 0) == ((0.0, 1.0),)
     for prompts, tokens in [(8, 10), (4, 500), (12, 128), (3, 2048), (1, 700)]:
-        known = passes_of(LIMITS, 0, prompts, prompts * tokens, ((), (tuple(range(prompts)),)))
+        known = passes_of(LIMITS, 0, prompts, prompts * tokens, ((), (prompts,)))
         assert sum(number for _, number in known) == truth(range(prompts), tokens)
         every = [truth(slots, tokens) for slots in combinations(range(SLOTS), prompts)]
         unknown = passes_of(LIMITS, 0, prompts, prompts * tokens)

@@ -58,24 +58,23 @@ class Calibrated:
     """A model of a server.
 
     Attributes:
-        runs: that it was fitted to. longest: tokens of a request, the most that was seen. beyond: by metric, how far predictions of
+        longest: tokens of a request, the most that was seen. beyond: by metric, how far predictions of
             runs that it had not seen were off beyond what their ensembles say (standard deviation of ln).
     """
 
     limits: Limits
     fitted: Fitted
-    runs: tuple[str, ...]
     longest: int
     beyond: Mapping[str, float] = field(default_factory=dict)
 
 
-def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:
+def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30) -> Calibrated | None:
     """A model of the server; None where the runs show too few steps. Args: limits: what the scheduler obeys."""
-    fitted = fit_steps([run.steps(limits) for run in runs], draws=draws, seed=seed)
+    fitted = fit_steps([run.steps(limits) for run in runs], draws=draws)
     if fitted is None:
         return None
     longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
-    return Calibrated(limits, fitted, tuple(run.name for run in runs), longest)
+    return Calibrated(limits, fitted, longest)
 
 
 def parameters(model: Calibrated) -> dict[str, Interval]:
@@ -190,9 +189,9 @@ def typical(model: Calibrated, limits: Limits | None = None) -> Member:
     return Member(model, limits or model.limits, 0, model.fitted.best, 0.5, 0.0)
 
 
-def members(model: Calibrated, limits: Limits | None = None, *, count: int, seed: int = 1) -> list[Member]:
+def members(model: Calibrated, limits: Limits | None = None, *, count: int) -> list[Member]:
     """An ensemble. Args: limits: of the scheduler, in place of the calibrated ones."""
-    random, errors, paths = (np.random.default_rng(each) for each in (seed, [seed, 1], [seed, 2]))
+    random, errors, paths = (np.random.default_rng(each) for each in (1, [1, 1], [1, 2]))
     fitted, found = model.fitted, []
     for number in range(count):
         speed = math.exp(fitted.run_noise * random.standard_normal())

@@ -66,7 +66,7 @@ class Question:
     @property
     def members(self) -> list[Member]:
         """Servers that the runs allow for."""
-        return members(self.model, self.limits, count=MEMBERS, seed=1)
+        return members(self.model, self.limits, count=MEMBERS)
 
     @property
     def typical(self) -> Member:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from bench.predict.limits import Limits
 
 _CELLS = 256  # cells of a slot's KV cache that are read at a time; source: llama.cpp's `llama_kv_cache::get_n_kv`
-#: Requests that have slots side by side, together.
-Groups = tuple[tuple[int, ...], ...]
+#: How many requests each have slots side by side.
+Groups = Sequence[int]
 #: (tokens that go through the layers together, how many such passes, in the mean)
 Passes = tuple[tuple[float, float], ...]
 
@@ -82,18 +82,18 @@ class Neighbours:
             self._free.extend(slots)
 
     def beside(self, requests: Iterable[int]) -> Groups | None:
-        """Of the requests those that have slots side by side, together, as far as they fit into a pass; None while that is unknown."""
+        """How many of the requests have slots side by side each time, as far as they fit into a pass; None while that is unknown."""
         if self._free is None:
             return None
-        found: list[list[int]] = []
+        found: list[int] = []
         last = -math.inf
-        for slot, request in sorted((self._of[request], request) for request in requests):
-            if slot == last + 1 and len(found[-1]) < self._most:
-                found[-1].append(request)
+        for slot in sorted(self._of[request] for request in requests):
+            if slot == last + 1 and found[-1] < self._most:
+                found[-1] += 1
             else:
-                found.append([request])
+                found.append(1)
             last = slot
-        return tuple(map(tuple, found))
+        return found
 
 
 def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, beside: tuple[Groups, Groups] | None = None) -> Passes:
@@ -106,7 +106,7 @@ def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, beside: 
     if beside is None:
         found, sizes = list(runs(decodes, slots, most)), list(runs(prompts, slots, most))
     else:
-        found, sizes = ([(float(len(group)), 1.0) for group in groups] for groups in beside)
+        found, sizes = ([(float(size), 1.0) for size in each] for each in beside)
     if prefill and most is not None:
         number = sum(count * math.ceil(prefill / prompts / (most // int(size))) for size, count in sizes)
         found.append((prefill / number, number))

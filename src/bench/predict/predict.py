@@ -74,7 +74,6 @@ def predict(
     held: int | None = None,
     limits: Limits | None = None,
     members: int = REPLAYS,
-    seed: int = 1,
 ) -> Predicted:
     """Replay a load on the calibrated server, each time with other step times and, where they are drawn, other arrivals.
 
@@ -82,10 +81,10 @@ def predict(
         plans: the requests of the nth replay. held: as of `replay`. limits: of the scheduler, in place of the calibrated ones (a
             what-if). members: replays.
     """
-    servers = ensemble(model, limits, count=members, seed=seed)
+    servers = ensemble(model, limits, count=members)
     replays = [member.replay(plans(member.number), held=held) for member in servers]
     found = [
-        measures(each.requests, each.seen.gaps.percentile(0.99, model.fitted.strays, seed + member.number))
+        measures(each.requests, each.seen.gaps.percentile(0.99, model.fitted.strays, 1 + member.number))
         for member, each in zip(servers, replays, strict=True)
     ]
     known = {name: [each[name] for each in found if each.get(name, 0.0) > 0] for name in METRICS}

@@ -125,7 +125,7 @@ class Fitted:
     most: Mapping[str, float]
 
 
-def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -> Fitted | None:
+def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30) -> Fitted | None:
     """Fit step times to the intervals of runs; None where there are fewer than 30.
 
     Intervals of one kind (the same decodes and firsts, about the same prompt tokens) in a run make a class, which counts by its trimmed
@@ -141,7 +141,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
     count = int(whole["count"].sum()) if whole.height else 0
     if count < FEWEST_INTERVALS:
         return None
-    knots, random = _knots(whole), np.random.default_rng(seed)
+    knots, random = _knots(whole), np.random.default_rng(1)
     best, drawn = _fit(whole, knots), []
     for _ in range(draws):
         if len(classes) > 1:

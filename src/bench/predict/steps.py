@@ -71,6 +71,11 @@ class _Group:
         """Requests whose first token is in it."""
         return [request for request, number in self.tokens.items() if number == 0]
 
+    @property
+    def decoding(self) -> list[int]:
+        """Requests that had a token before, and were not preempted since."""
+        return [request for request, number in self.tokens.items() if number and request not in self.again]
+
 
 def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     """The time between groups of tokens that came together, and what the engine computed in it.
@@ -147,7 +152,7 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: L
     if not goes_on and firsts:  # it may have waited for the first of them to come
         sent = min(prompts[request].sent for request in firsts)
         begin, idle = max(begin, sent), sent >= begin
-    decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
+    decoding = group.decoding
     held = [prompts[request].tokens + group.tokens[request] - 1 for request in decoding]
     return {
         "at_s": group.at,
@@ -172,7 +177,7 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
     """
     ending = [_ending(group, prompts) for group in groups]
     order = deque((request, prompt, i) for i, each in enumerate(ending) for request, prompt in each.items())
-    rooms = [max(1, limits.tokens - int(row["decodes"])) for row in rows]
+    rooms = [max(1, limits.tokens - row["decodes"]) for row in rows]
     until = list(itertools.accumulate(rooms, initial=0))  # tokens of prompts that so many intervals have room for
     before = math.nan
     for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
@@ -180,26 +185,26 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
         for prompt in ending[i].values():
             order.popleft()
             spent += prompt.left
-            row["attended"] = float(row["attended"]) + prompt.compute(prompt.left)
+            row["attended"] += prompt.compute(prompt.left)
         row["steps"] = steps = 1 if row["decodes"] else max(1, math.ceil(spent / rooms[i]))
-        begin = float(row["at_s"]) - float(row["took_s"])
+        begin = row["at_s"] - row["took_s"]
         scheduled, before = before if limits.ahead and not row["idle"] else begin, begin
         left = rooms[i] * steps - spent
         if order and 0 < left < order[0][1].left and len(group.tokens) < limits.sequences:
             # With room for all of the next prompt, its token would be in this group: it came too late for the step.
             request, prompt, last = order[0]
             after = until[last + 1] - until[i + 1]  # room until its token came
-            held = _blocks(float(row["context"]), int(row["decodes"]), limits)
+            held = _blocks(row["context"], row["decodes"], limits)
             held += sum(_blocks(each.tokens, 1, limits) for each in (*ending[i].values(), prompt))
             fits = limits.blocks is None or held <= limits.blocks - 1
             in_time = prompt.sent <= scheduled and prompt.left > left + after - rooms[last]
             needed = prompt.left > after and rows[last]["decodes"]
             if needed or (in_time and fits):
-                row["attended"] = float(row["attended"]) + prompt.compute(left)
+                row["attended"] += prompt.compute(left)
                 group.ahead = request
                 spent += left
         row["prefill"] = spent
-        row["pass_tokens"], row["passes"] = [(int(row["decodes"]) + spent) / steps], [float(steps)]
+        row["pass_tokens"], row["passes"] = [(row["decodes"] + spent) / steps], [float(steps)]
 
 
 def _ending(group: _Group, prompts: list[_Prompt]) -> dict[int, _Prompt]:
@@ -220,11 +225,10 @@ def _split(rows: list[_Row], groups: list[_Group], limits: Limits, *, known: boo
         for request in sorted({*computed} - taken):
             neighbours.take(request)
             taken.add(request)
-        decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
-        slots, beside = neighbours.beside(decoding), neighbours.beside(computed)
+        slots, beside = neighbours.beside(group.decoding), neighbours.beside(computed)
         both = (slots, beside) if known and slots is not None and beside is not None else None
-        steps = int(row["steps"])
-        found = passes_of(limits, len(decoding), len(computed), -(-int(row["prefill"]) // steps), both)
+        steps = row["steps"]
+        found = passes_of(limits, row["decodes"], len(computed), -(-row["prefill"] // steps), both)
         row["pass_tokens"], row["passes"] = [tokens for tokens, _ in found], [steps * number for _, number in found]
         neighbours.free([request for request in group.tokens if last[request] == i])
 
