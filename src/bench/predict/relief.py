@@ -134,7 +134,7 @@ def find_reliefs(
         table: the summary. results: the folder that it is of. capacity: `operating_points` of its curves. slos: that they are for.
         code: a digest of the sources that decide the result. known: from an earlier call. say: takes progress lines.
     """
-    before = {(each.deployment, each.workload): each for each in known.curves} if known else {}
+    before = (known or Reliefs()).by_curve()
     limited = pl.col("kind").is_in(["found", "below"]) & (pl.col("basis") == "steady") & (pl.col("slos").list.len() > 0)
     found: list[CurveRelief] = []
     for (name,), points in capacity.filter(limited).group_by("deployment", maintain_order=True):

@@ -26,8 +26,9 @@ from bench.workloads.workload import Workload
 
 FEW_STEPS = "its valid runs show too few steps of the engine"
 NO_STEPS = (
-    "no valid run shows the engine's steps; left out are those with drafted tokens, several tokens a chunk, an engine ahead of its "
-    "clients, a trace whose prompts share blocks, or classes with their own models, priorities or shared prefixes"
+    "no valid run with streamed answers whose requests.parquet is there shows the engine's steps; left out are those with drafted "
+    "tokens, several tokens a chunk, an engine ahead of its clients, a trace whose prompts share blocks, or classes with their own "
+    "models, priorities or shared prefixes"
 )
 _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; convention
 
@@ -39,17 +40,17 @@ class Source:
         limits: of its scheduler; None where they are not known. runs: to calibrate with. why_not: why there are none, in words.
     """
 
-    def __init__(self, table: pl.DataFrame, results: Path, name: str) -> None:
-        """Args: table: the summary. results: the folder that it is of."""
+    def __init__(self, table: pl.DataFrame, results: Path, name: str, given: Given | None = None) -> None:
+        """Args: table: the summary. results: the folder that it is of. given: as of `limits_of`."""
         self.name, self.runs = name, list[MeasuredRun]()
         self.limits: Limits | None = None
         self.why_not: str | None = None
         try:
-            self.limits = read_limits(results, name)
+            self.limits = read_limits(results, name, given)
             self.runs = measured_runs(table, results, name, self.limits)
             self.why_not = None if self.runs else NO_STEPS
         except BenchError as error:
-            self.why_not = str(error).removeprefix(f"{name}: ").rstrip(".")
+            self.why_not = str(error).rstrip(".")
 
     def digest(self, **more: Any) -> str:
         """A digest of it, and of what else decides a result."""
@@ -122,7 +123,7 @@ def _served(requests: pl.DataFrame, row: Mapping[str, Any], limits: Limits) -> p
     return pl.Series("cached_tokens", served, dtype=reported.dtype)
 
 
-def read_limits(results: Path, deployment: str, given: Given | None = None) -> Limits:
+def read_limits(results: Path, deployment: str, given: Given | None) -> Limits:
     """What the scheduler of a deployment obeys. Args: given: as of `limits_of`.
 
     Raises:
@@ -133,10 +134,7 @@ def read_limits(results: Path, deployment: str, given: Given | None = None) -> L
         raise BenchError(
             f"{launch_file.parent}: launch.json or deployment.json is missing, so the scheduler's limits are not known."
         )
-    try:
-        return limits_of(read(Launch, launch_file), read(DeploymentFacts, facts_file), given)
-    except BenchError as error:
-        raise BenchError(f"{deployment}: {str(error).rstrip('.')}.") from None
+    return limits_of(read(Launch, launch_file), read(DeploymentFacts, facts_file), given)
 
 
 def start_ups_s(results: Path, deployment: str) -> tuple[float, ...]:

@@ -14,7 +14,6 @@ from bench.cli.output import print_json, print_table, tracked
 from bench.errors import BenchError, is_are, shown_share, three_digits
 from bench.findings.predicted import REPORTED, doubt_text
 from bench.predict.asked import Traffic, read_traffic
-from bench.predict.calibrate import calibrate
 from bench.predict.calibration import METRICS, Interval
 from bench.predict.instances import (
     HOUR_S,
@@ -29,7 +28,7 @@ from bench.predict.instances import (
 )
 from bench.predict.limits import Given
 from bench.predict.predict import misfits
-from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
+from bench.predict.sources import FEW_STEPS, Source, load_to_predict, start_ups_s
 from bench.predict.study import self_judged
 from bench.results import Results
 from bench.runs.latencies import LATENCIES
@@ -117,23 +116,15 @@ def _question(asked: Fleet, slos: Sequence[Slo], results: Results, name: str, wo
     """
     told = asked.further
     given = Given(told.max_num_batched_tokens, told.max_num_seqs, told.kv_tokens, told.prefix_caching)
-    limits = read_limits(results.folder, name, given)
-    runs = measured_runs(results.own, results.folder, name, limits)
-    if not runs:
+    source = Source(results.own, results.folder, name, given)
+    if source.model is None:
         invalid = results.own.filter(~pl.col("valid")).height
         again = f"; {invalid} {is_are(invalid)} invalid, and `bench runs --discard invalid` lets them be measured again"
-        raise BenchError(
-            f"{results.folder}: no valid run of {name} with streamed answers whose requests.parquet is there"
-            f"{again if invalid else ''}. Left out: runs with drafted tokens, traces whose prompts share blocks, and classes "
-            "with their own models, priorities or shared prefixes."
-        )
-    model = calibrate(runs, limits)
-    if model is None:
-        raise BenchError(f"{asked.results or 'results'}: its valid runs show too few steps of the engine to calibrate a model.")
-    judged = self_judged(model, runs)
+        raise BenchError(f"{name}: {source.why_not or FEW_STEPS}{again if invalid and source.limits else ''}.")
+    judged = self_judged(source.model, source.runs)
     if found := list(misfits(judged)):
         raise NotPredictedError(found)
-    return Question(judged, given.over(limits), workload, slos, asked.router, tracked)
+    return Question(judged, given.over(judged.limits), workload, slos, asked.router, tracked)
 
 
 def _starts(asked: Fleet, results: Results, name: str) -> tuple[tuple[float, ...], str]:
