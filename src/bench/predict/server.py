@@ -314,9 +314,10 @@ class ReplayedServer:
 
     def _jump(self) -> _Steps:
         """Steps until a request ends, a block is missing, or another request may be admitted."""
-        if not self._decodes:  # nothing runs and nothing can be admitted: impossible, as what never fits is refused
+        first = self._next_to_end()
+        if first is None:  # nothing runs and nothing can be admitted: impossible, as what never fits is refused
             raise AssertionError("a replay stands still")
-        steps, slope = self._until_an_end(), self._step_time.bare * self._step_time.context_s * self._decodes
+        steps, slope = max(1, first.ends - self._steps), self._step_time.bare * self._step_time.context_s * self._decodes
         if self._limits.blocks is not None:
             steps = min(steps, self._until_a_block_is_missing())
         if self._limits.pass_tokens is not None:  # a step of slots reads whole cells
@@ -360,20 +361,19 @@ class ReplayedServer:
         """Tokens that each decode holds."""
         return [request.base + self._steps for request in self._running.values() if not request.left]
 
-    def _until_an_end(self) -> int:
-        while True:
-            ends, order, index = self._last_steps[0]
+    def _next_to_end(self) -> Request | None:
+        """Of the requests that decode, the one that ends first."""
+        while self._last_steps:
+            _, order, index = self._last_steps[0]
             request = self._running.get(index)
             if request is not None and request.order == order:
-                return max(1, ends - self._steps)
+                return request
             heapq.heappop(self._last_steps)
+        return None
 
     def _end_those_that_are_done(self) -> None:
-        while self._last_steps and self._last_steps[0][0] <= self._steps:
-            _, order, index = heapq.heappop(self._last_steps)
-            request = self._running.get(index)
-            if request is None or request.order != order:
-                continue
+        while (request := self._next_to_end()) and request.ends <= self._steps:
+            heapq.heappop(self._last_steps)
             self._leave_decodes(request)
             request.done = request.plan.output_tokens
             self._end(request)
