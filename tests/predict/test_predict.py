@@ -219,7 +219,7 @@ def test_loads_that_were_not_measured_are_predicted(model):
 def test_an_error_is_assumed_before_any_is_seen():
     nothing = beyond([])
     assert (nothing["ttft_p50_s"], nothing["throughput_tokens_per_s"]) == (pytest.approx(0.06), pytest.approx(0.03))
-    perfect = [HeldOut("r", ("w", float(i)), "level", "ttft_p50_s", 1.0, Interval(1.0, 1.0, 1.0)) for i in range(6)]
+    perfect = [HeldOut(("w", float(i)), "ttft_p50_s", 1.0, Interval(1.0, 1.0, 1.0)) for i in range(6)]
     assert 0.03 < beyond(perfect)["ttft_p50_s"] < 0.06
     wrong = [replace(each, predicted=Interval(1.3, 1.3, 1.3)) for each in perfect]
     assert beyond(wrong)["ttft_p50_s"] > 0.15

@@ -33,16 +33,9 @@ _CONDITIONS = 16  # most conditions that are left out in turn; convention: 100 r
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A number of a run that was predicted without it.
+    """A number of a run that was predicted without it. Attributes: condition: its workload and level. metric: in `METRICS`."""
 
-    Attributes:
-        condition: its workload and level. fold: `level`, without the runs of its level, or `workload`, without those of its
-            workload. metric: in `METRICS`.
-    """
-
-    run: str
     condition: tuple[str, float]
-    fold: str
     metric: str
     measured: float
     predicted: Interval
@@ -81,7 +74,7 @@ def held_out(runs: Sequence[MeasuredRun], limits: Limits, fold: str, *, each: in
             predicted = predict(model, lambda _, plan=plan: plan, held=run.held, members=MEMBERS)  # type: ignore[misc]
             numbers = {} if predicted.doubts else predicted.numbers
             found += [
-                HeldOut(run.name, run.condition, fold, name, value, numbers[name])
+                HeldOut(run.condition, name, value, numbers[name])
                 for name, value in measured(run).items()
                 if name in numbers and value > 0
             ]
@@ -117,30 +110,32 @@ def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
     return off_by
 
 
-def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[Judgement]:
-    """The result of the cross-validation, by fold and metric.
+def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun], fold: str) -> list[Judgement]:
+    """How good predictions are, by metric.
 
     Intervals have the error beyond the ensembles' own that other conditions show, so that no run judges itself.
+
+    Args:
+        predictions: of `held_out` with the same runs and fold.
     """
-    numbers, found = {run.name: measured(run) for run in runs}, []
-    for fold, of in _FOLDS.items():
-        mine, left_out = [each for each in predictions if each.fold == fold], _left_out(runs, fold)
-        for metric in METRICS:
-            rows = [each for each in mine if each.metric == metric]
-            if not rows:
-                continue
-            widths = [beyond([other for other in rows if other.condition != each.condition])[metric] for each in rows]
-            held = [widened(each.predicted, width) for each, width in zip(rows, widths, strict=True)]
-            found.append(
-                Judgement(
-                    fold,
-                    metric,
-                    error=fmean(abs(each.predicted.value / each.measured - 1) for each in rows),
-                    coverage=fmean(end.low <= each.measured <= end.high for each, end in zip(rows, held, strict=True)),
-                    runs=len(rows),
-                    of=sum(of(run) in left_out and metric in numbers[run.name] for run in runs),
-                )
+    left_out, found = _left_out(runs, fold), []
+    numbers = [measured(run) for run in runs if _FOLDS[fold](run) in left_out]
+    for metric in METRICS:
+        rows = [each for each in predictions if each.metric == metric]
+        if not rows:
+            continue
+        widths = [beyond([other for other in rows if other.condition != each.condition])[metric] for each in rows]
+        held = [widened(each.predicted, width) for each, width in zip(rows, widths, strict=True)]
+        found.append(
+            Judgement(
+                fold,
+                metric,
+                error=fmean(abs(each.predicted.value / each.measured - 1) for each in rows),
+                coverage=fmean(end.low <= each.measured <= end.high for each, end in zip(rows, held, strict=True)),
+                runs=len(rows),
+                of=sum(metric in each for each in numbers),
             )
+        )
     return found
 
 
@@ -191,7 +186,7 @@ def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> Mod
     model = replace(model, beyond=beyond(unseen))
     if doubts := tuple(misfits(model)):
         return ModelRecord(deployment=name, digest=of, doubts=doubts, parameters={})
-    unseen += held_out(runs, model.limits, "workload")
+    others = held_out(runs, model.limits, "workload")
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
     for run in runs:
         # What a server will count of a prompt from a file, or of an answer that ends by itself, cannot be drawn for another load.
@@ -210,7 +205,7 @@ def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> Mod
         parameters=parameters(model),
         run_noise=model.fitted.run_noise,
         residual=model.fitted.residual,
-        judged=tuple(judged(unseen, runs)),
+        judged=(*judged(unseen, runs, "level"), *judged(others, runs, "workload")),
         predicted=tuple(predicted),
         measured=tuple(MeasuredLoad(run=run.name, **_place(run.row), numbers=measured(run)) for run in runs),
     )
