@@ -278,9 +278,9 @@ def packed(content, tmp_path, monkeypatch):
 
 def test_a_pack_takes_what_a_tuning_found_along_and_replaces_no_other(packed):
     file, plan = packed
-    assert len(unpack(file, Store()).runs) == 3
+    assert len(unpack(file, Store())[0].runs) == 3
     assert read(TuningRecord, Path(Paths.TUNING)) == replace(record(), digest=plan.tuning_digest)
-    assert len(unpack(file, Store()).runs) == 3
+    assert len(unpack(file, Store())[0].runs) == 3
     write_record(replace(record(), digest="another"), Path(Paths.TUNING))
     with pytest.raises(BenchError, match=r"tuning\.json is already here, from another tuning"):
         unpack(file, Store())

@@ -24,7 +24,7 @@ _LONGER = 2.0  # factor on the requests after a run that was too short; conventi
 _INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
 _FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
 # runs that a search takes to ± 10 %, in the median, of a rate and of what is held; measured: benchmarks.search --loop
-_USUAL_RUNS = {False: 6, True: 10}
+_USUAL_RUNS = {False: 8, True: 6}
 _USUAL_PRECISION = 0.1  # the precision of these; convention
 _NOTHING = Answer(0.0, 0.0, math.inf, "runs")  # what is known before the first run
 
