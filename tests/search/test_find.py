@@ -166,7 +166,9 @@ def test_a_server_that_dies_ends_the_search_with_what_is_known(server, tmp_path)
         return (503, {}) if server.in_flight > MOST else None
 
     server.refuse = dies
-    done = find(server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", str(MOST), "--set", "precision=0.02")
+    done = find(
+        server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", str(MOST), "--set", "precision=0.02"
+    )
     assert done.returncode == 1, done.stderr
     assert "stopped answering" in done.stderr
     result = json.loads(done.stdout)

@@ -21,9 +21,7 @@ Motion = Callable[[Floats, Floats], Floats]
 NOMINAL = 1 - TAIL
 _COARSE = 60  # grid points of a curve over all loads; convention
 _FINE = 140  # grid points of a curve over the loads that may hold the limit; convention
-# lowest derivative of the bounded excess, so that no error vanishes: else a ladder of three loads does not know that its second is
-# sustained; tuned: benchmarks.search
-_LEAST_STEEP = 0.2
+_LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no far run's error vanishes; tuned: benchmarks.search
 _SURELY = 3.5  # standard errors beyond which the sign of a curve is known; convention: half and double do as well
 _PICKED = 25  # fits that are drawn from; convention
 _DRAWS = 16  # draws of each fit; convention
