@@ -105,9 +105,9 @@ def throughput_text(per_s: float | None, unit: str = "tokens") -> str:
     return f"{unit}/s not known" if per_s is None else f"{per_s:,.0f} {unit}/s"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence, such as `TTFT, makespan and throughput`."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Names in a sentence, such as `TTFT, makespan and throughput`. Args: last: the word before the last one."""
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def first_names(names: Sequence[str], most: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import polars as pl
 
 from bench.axes import CONCURRENCY
+from bench.errors import listed
 from bench.findings.capacity.words import shown_over, unsettled_text
 from bench.parse.server import pinned
 from bench.predict.calibration import CurveRelief, Gain
@@ -399,14 +400,14 @@ def remedy(limit: Bottleneck) -> str:
     short, gains = [RESOURCES[cause] for cause in alike(limit) if cause in RESOURCES], limit.gains
     text = RULES[limit.evidence].remedy or "".join(each.remedy + each.more for each in short)
     if len(short) > 1:  # what else replays say would hide that these are as good as one another
-        text, gains = " or ".join(each.remedy for each in short), gains[: limit.tied]
+        text, gains = listed([each.remedy for each in short], "or"), gains[: limit.tied]
     return "; ".join(filter(None, [filled(text, _numbers(limit)), f"replayed {_reliefs(gains)}" if gains else ""]))
 
 
 def _numbers(limit: Bottleneck, missed_at: float | None = None) -> dict[str, Any]:
     why = unsettled_text(limit.unsettled, limit.needs_s) if limit.unsettled else None
     reasons = [filled(RESOURCES[gain.resource].reason, vars(limit)) for gain in limit.gains[: limit.tied]]
-    reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)
+    reason = f"either {listed(reasons, 'or')}" if len(reasons) > 1 else "".join(reasons)
     at = None if limit.level == missed_at else _at(limit)
     return {**vars(limit), "at": at, "unsettled": why, "reason": reason, "unknown": _unknown(limit)}
 
@@ -422,7 +423,7 @@ def _reliefs(gains: Sequence[Gain]) -> str:
     """What more of each resource brings, the most first."""
     texts = [_relief(gain, first=i == 0) for i, gain in enumerate(each for each in gains if not each.none)]
     if none := [RESOURCES[gain.resource].relief for gain in gains if gain.none]:
-        texts.append(f"{' or '.join(none)}, no more")
+        texts.append(f"{listed(none, 'or')}, no more")
     return "; ".join(texts)
 
 

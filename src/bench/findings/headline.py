@@ -54,7 +54,7 @@ def _ended(results: Tables, curves: Sequence[Curve]) -> str:
     if 2 * known.total() > len(missing):
         of = "it" if len(curves) == 1 else f"{known.most_common(1)[0][1]} of {len(curves)} curves"
         first, *others = (
-            f"{' or '.join(RESOURCES[cause].short for cause in causes)} ends {of if i == 0 else count}"
+            f"{listed([RESOURCES[cause].short for cause in causes], 'or')} ends {of if i == 0 else count}"
             for i, (causes, count) in enumerate(known.most_common())
         )
         return listed([first, *others])
