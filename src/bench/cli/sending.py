@@ -74,7 +74,7 @@ class Sending:
 
     @cached_property
     def further(self) -> Further:
-        """What `--set` says beside the keys of a workload. Raises: BenchError: it is none."""
+        """What `--set` says beside the keys of a workload. Raises: BenchError: a key or value is refused."""
         return self.of_set(Further)
 
     def of_set(self, kind: type[F]) -> F:

@@ -92,7 +92,7 @@ class Workload(Sending):
 
     @cached_property
     def further(self) -> FurtherOfWorkload:
-        """What `--set` says beside the keys of a workload. Raises: BenchError: it is none."""
+        """What `--set` says beside the keys of a workload. Raises: BenchError: a key or value is refused."""
         return self.of_set(FurtherOfWorkload)
 
     def run(self) -> None:

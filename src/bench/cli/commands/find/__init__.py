@@ -67,7 +67,7 @@ class Find(Sending):
 
     @cached_property
     def further(self) -> FurtherOfFind:
-        """What `--set` says beside the keys of a workload. Raises: BenchError: it is none."""
+        """What `--set` says beside the keys of a workload. Raises: BenchError: a key or value is refused."""
         return self.of_set(FurtherOfFind)
 
     def run(self) -> None:

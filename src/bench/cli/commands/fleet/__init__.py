@@ -169,7 +169,7 @@ class Fleet:
 
     @cached_property
     def further(self) -> Further:
-        """What `--set` says. Raises: BenchError: it is none of it."""
+        """What `--set` says. Raises: BenchError: a key or value is refused."""
         return of_set(Further, self.set)
 
     def unfit(self, asked: str) -> Iterator[str]:
