@@ -352,8 +352,7 @@ def _importance(runs: pl.DataFrame) -> alt.TopLevelMixin:
     rows = importances(runs)
     if rows.is_empty():
         few = f"{cells(runs).height} configurations have valid runs"
-        least = f"{FEWEST_CONFIGURATIONS} in which a metric is known are the fewest of which folds can be held out"
-        return nothing_to_show(f"{few}; {least}")
+        return nothing_to_show(f"{few}; a model of a metric needs {FEWEST_CONFIGURATIONS} in which it is known")
     of = pl.format(" (R² {}, n = {})", pl.col("score").round(2), "n")
     rows = rows.with_columns(panel=pl.concat_str(pl.col("metric").str.split(" (").list.first(), of))
     base, title = alt.Chart().encode(y=alt.Y("factor:N", title=None, sort=None)), "importance (loss of R²)"

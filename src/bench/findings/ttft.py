@@ -50,7 +50,7 @@ def _finding(results: Tables) -> str | None:
     parts = {curve: part for curve, part in parts.items() if part.height}
     if not 0 < len(parts) <= _NAMED:
         return None
-    on = {curve: f" on {curve}" * (len(parts) > 1) for curve in parts}
+    on = {curve: f" on {curve}" if len(parts) > 1 else "" for curve in parts}
     if not slo.limit_s:
         waits = [f"{time_text(part[slo.column][-1], _unit(results, shown))}{on[curve]}" for curve, part in parts.items()]
         return f"{slo.name} is {listed(waits)} at the highest load"

@@ -61,7 +61,7 @@ CHECKS = {
     "other_tokens": Check("load", "the server made {value:.0f} tokens, the load at most {limit:.0f}: others use it too"),
     "held_back": Check(
         "load",
-        "the server had {value:.3g} ({share:share}) fewer requests in flight than the client, at half of the scrapes or more: "
+        "the server had {value:.0f} ({share:share}) fewer requests in flight than the client, at half of the scrapes or more: "
         "something holds them back",
         lasting=True,
     ),

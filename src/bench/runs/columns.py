@@ -210,12 +210,12 @@ def _table(section: str, sections: Mapping[str, Section]) -> Iterator[str]:
         return
     # Everything in the tables of an analysis is from one source.
     sourced = sections is SECTIONS
-    yield "| column | definition | unit |" + " source |" * sourced
-    yield "|---|---|---|" + "---|" * sourced
+    yield "| column | definition | unit |" + (" source |" if sourced else "")
+    yield "|---|---|---|" + ("---|" if sourced else "")
     for name, columns in sections[section].rows.items():
         column = columns[0]
         twins = ", `steady_…`" if column.steady == f"steady_{column.name}" else ""
-        yield f"| `{name}`{twins} | {column.meaning} | {_unit(column)} |" + f" {column.source} |" * sourced
+        yield f"| `{name}`{twins} | {column.meaning} | {_unit(column)} |" + (f" {column.source} |" if sourced else "")
 
 
 def _unit(column: Column) -> str:

@@ -276,7 +276,8 @@ def _follow() -> None:
         while True:
             if sys.stdout.isatty():
                 lines = list(map(fitted, watched_lines(time.time())))  # one that is wrapped would be two to go back
-                print(f"\033[{len(told)}A" * bool(told) + "\033[J" + "\n".join(lines), flush=True)
+                up = f"\033[{len(told)}A" if told else ""
+                print(up + "\033[J" + "\n".join(lines), flush=True)
             else:
                 lines = watched_lines()
                 print(*(f"{line}\n" for line in lines if line not in told), sep="", end="", flush=True)

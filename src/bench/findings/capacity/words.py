@@ -129,7 +129,7 @@ def limit(point: Point) -> str:
     low = point["low"] or 0
     if point["kind"] == "above" and point["high"] is None and low < point["c_max"]:
         return f"{point['c_max']:g} or more {unit}, established: {f'{low:g}' if low else 'none'}"
-    return _LIMIT[known].format(**point) + f" {unit}" * any(known)
+    return _LIMIT[known].format(**point) + (f" {unit}" if any(known) else "")
 
 
 def first_miss(point: Point) -> str:
