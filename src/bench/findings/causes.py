@@ -434,7 +434,7 @@ def _relief(gain: Gain, *, first: bool) -> str:
     low = "1" if gain.low <= 1 else least if float(least) > 1 else shown_over(gain.low, 1.0, 2)
     ends = f"at least {low}" if gain.more else f"{low} to {between.rpartition(' ')[2]}"
     established = "" if gain.low > 1 else ", not established"
-    return f"{RESOURCES[gain.resource].relief}, {number} times{' the requests/s' * first} ({ends}){established}"
+    return f"{RESOURCES[gain.resource].relief}, {number} times{' the requests/s' if first else ''} ({ends}){established}"
 
 
 def _at(limit: Bottleneck) -> str | None:

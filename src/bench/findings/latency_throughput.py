@@ -162,7 +162,7 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
     values = [value for rows in (levels, invalid) for name in {median, tail} for value in rows[name]]
     up = Span.of(values, within=[slo.limit_s * times] if slo.limit_s else [])
     x = alt.X(f"{_X}:Q", title=results.tokens_per_s, scale=across.scale)
-    y = alt.Y(f"{tail}:Q", title=f"{slo.name} ({unit}{', log' * up.log})", scale=up.scale, axis=up.ticks)
+    y = alt.Y(f"{tail}:Q", title=f"{slo.name} ({unit}{', log' if up.log else ''})", scale=up.scale, axis=up.ticks)
     middle = alt.Y(f"{median}:Q", title=y["title"], scale=up.scale)
     colour, dash = curve_colour(results), curve_dash(results)
     tooltip = ["curve:N", alt.Tooltip("level:Q", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),

@@ -258,7 +258,7 @@ def load_panel(
     span = span or Span.of([*runs[column].to_list(), *levels[column].to_list()], within=within)
     ticks = alt.Axis(format="%") if format.endswith("%") else span.ticks
     x, colour, dash = level_axis(results), curve_colour(results), curve_dash(results)
-    y = alt.Y(f"{column}:Q", title=f"{title}{', log' * span.log}", scale=span.scale, axis=ticks)
+    y = alt.Y(f"{column}:Q", title=f"{title}{', log' if span.log else ''}", scale=span.scale, axis=ticks)
     known = runs.drop_nulls(column).filter(pl.col(column).is_finite())
     shown = known.select("curve", "workload", "level", column, "valid", "run")
     tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title, format=format)]

@@ -102,7 +102,7 @@ def percent_text(ratio: float) -> str:
 
 def estimated_percent(found: Comparison, row: Row) -> str:
     """The difference of a row of effects; with ~ where its metric is a percentile that too few requests carry."""
-    return f"{'~' * (row['metric'] in found.estimates)}{percent_text(row['ratio'])}"
+    return f"{'~' if row['metric'] in found.estimates else ''}{percent_text(row['ratio'])}"
 
 
 def difference_text(found: Differs) -> str:
