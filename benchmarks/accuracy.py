@@ -38,7 +38,7 @@ REFEREES = {
         "--servers 120 --seed {seed}",
         "Simulated servers, each measured as a study would. *−15 to +5 %*: the limit is that close to the truth. *levels hold* and "
         "*rps hold*: intervals that hold the truth, of those with an end. A cause is right if its relief raises the rate most, or "
-        "within 10 % of that.",
+        "within 10 % of that; *by telemetry alone*: as of a server whose limits are not known, without replays.",
     ),
     "search": Section(
         "Is the limit of a search right?",

@@ -31,7 +31,7 @@ def evaluate_ladder(folder: Path) -> dict[str, Any]:
 
 
 def evaluate_study(folder: Path) -> dict[str, Any]:
-    """The operating point of the study in `folder`, and its cause."""
+    """The operating point of the study in `folder`, and its cause; `shown`: that which telemetry shows without replays and limits."""
     case = json.loads((folder / "server.json").read_text())
     slos = [_slo(case["limit"])]
     name = f"s{case['number']:03}"
@@ -63,8 +63,9 @@ def evaluate_study(folder: Path) -> dict[str, Any]:
         reliefs = find_reliefs(runs, results, points, slos, code="")
     point, relief = points.row(0, named=True), reliefs.curves[0] if reliefs.curves else None
     found = bottleneck(runs, point, slos, relief)
+    shown = bottleneck(runs.with_columns(max_num_seqs=pl.lit(None, dtype=pl.Int64)), point, slos)
     gains = {each.resource: (each.low, each.gain, each.high) for each in found.gains}
-    return {"point": point, "cause": found.cause, "gains": gains, "tied": found.tied,
+    return {"point": point, "cause": found.cause, "shown": shown.cause, "gains": gains, "tied": found.tied,
             "no_model": relief.why_not if relief else None}  # fmt: skip
 
 

@@ -23,6 +23,9 @@ COLUMNS = {
     "right": "cause right",
     "wrong": "wrong",
     "unknown": "unknown",
+    "shown_right": "by telemetry alone: right",
+    "shown_wrong": "wrong",
+    "shown_unknown": "unknown",
 }
 
 
@@ -36,15 +39,15 @@ def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
         `ratio` (usable requests/s ÷ what the ladder could have shown; None: no answer; where nothing is sustainable 1 if no rate is
         given, else infinite), `levels`, `both`, `interval` (whether the printed interval of the level, of that within two limits,
         and of the requests/s, holds the truth; None where there is none), `width` and `both_width` (ln of the levels' ends), `cause`
-        (`right`, `wrong`, `unknown`), `found` (the cause) and `error`.
+        (`right`, `wrong`, `unknown`), `found` (the cause), `shown` (as `cause`, of telemetry alone) and `error`.
     """
     point, both = result.get("point") or {}, result.get("both") or {}
     usable = point.get("usable_rps")
-    cause = result.get("cause", "unknown")
     causes = set(case["causes"])
     if case["withheld"] and case["gains"].get("refusals", 0.0) >= max(case["gains"].values()) / 1.1:
         causes.add("refusals")  # the client sees those by itself
-    verdict = "right" if cause in causes else "unknown" if cause == "unknown" else "wrong"
+    found, shown = (result.get(name, "unknown") for name in ("cause", "shown"))
+    cause, shown = ("right" if each in causes else "unknown" if each == "unknown" else "wrong" for each in (found, shown))
     reference = case["reference_rps"]
     ratio = None if not usable else usable / reference if reference else math.inf
     if not reference and not usable:
@@ -57,8 +60,9 @@ def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
         "both": _holds(both, "low", "high", case["level"]),
         "both_width": _width(both),
         "interval": _holds(point, "usable_low", "usable_high", case["rps"]),
-        "cause": verdict,
-        "found": cause,
+        "cause": cause,
+        "found": found,
+        "shown": shown if "shown" in result else None,
         "error": result.get("error"),
     }
 
@@ -107,6 +111,8 @@ def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ratios = [verdict["ratio"] for verdict in verdicts if verdict["ratio"] is not None]
     widths = {name: [verdict[name] for verdict in verdicts if verdict[name] is not None] for name in ("width", "both_width")}
 
+    kinds, shown = ("right", "wrong", "unknown"), [verdict["shown"] for verdict in verdicts if verdict["shown"]]
+
     def share(name: str) -> float | None:
         known = [verdict[name] for verdict in verdicts if verdict[name] is not None]
         return sum(known) / len(known) if known else None
@@ -120,5 +126,6 @@ def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "both": share("both"),
         **{name: median(known) if known else None for name, known in widths.items()},
         "interval": share("interval"),
-        **{kind: sum(verdict["cause"] == kind for verdict in verdicts) / count for kind in ("right", "wrong", "unknown")},
+        **{kind: sum(verdict["cause"] == kind for verdict in verdicts) / count for kind in kinds},
+        **{f"shown_{kind}": sum(each == kind for each in shown) / len(shown) if shown else None for kind in kinds},
     }

@@ -33,7 +33,7 @@ def ladder(summary, **server):
 def test_what_each_limit_shows(summary):
     refused = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
     held = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
-    preempting = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, each_ms=4)]
+    preempting = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, base_ms=27)]
     for rows, slos, facts, cause_, told in (
         (ladder(summary, room=4), TTFT, {"slots": 4}, "sequences", {"evidence": "slots", "slots": 4}),
         # All slots of the KV cache are taken, and so it is full: one bound and not two.
@@ -48,6 +48,20 @@ def test_what_each_limit_shows(summary):
         found, _ = cause(rows, slos, **facts)
         assert found.cause == cause_, told
         assert {name: getattr(found, name) for name in told} == told
+    # Steps of 10 ms + 4 ms a request: the sixth brings 15 % more, and 24 would bring twice as much, as steps in half the time do.
+    for rows, doubt, said in (
+        (ladder(summary, room=6, each_ms=4), "flat", "requests/s hardly rise with the requests that run"),
+        (ladder(summary, room=6, each_ms=0.1), None, ""),
+        (
+            ladder(summary, room=6, each_ms=0.1)[3:],
+            "untested",
+            "no lower load shows whether requests/s rise with the requests that run",
+        ),
+    ):
+        found, _ = cause(rows, TTFT, slots=6)
+        assert (found.evidence, found.doubt, found.cause) == ("slots", doubt, "unknown" if doubt else "sequences"), doubt
+        assert "all 6 sequences of max_num_seqs run" in why(found) and said in why(found), doubt
+        assert remedy(found).partition(" ")[0] == {"flat": "", "untested": "measure", None: "a"}[doubt]
     # An overload has the cause of what it waits for. No latency is missed yet; requests wait for one of four slots.
     quiet = {"steady_running": 1.0, "steady_running_high": 2.0, "steady_queued_share": 0.0, "steady_kv_usage": 0.2}
     busy = {"steady_running": 4.0, "steady_running_high": 4.0, "steady_queued_share": 0.9, "steady_waiting": 6.0,

@@ -100,6 +100,8 @@ def test_each_kind_of_evidence():
     loads_of = ({"level": 1.0}, {"unit": None}, {"unit": None, "burst": True})
     lines += [causes.why(Bottleneck(evidence="full_cache", **{**CAUSE, **changed})) for changed in loads_of]
     nothing = ({"gains": ()}, {"gains": (), "no_model": "too few steps"}, {"gains": CAUSE["gains"][3:]})
+    doubted = [Bottleneck(evidence="slots", doubt=doubt, **{**CAUSE, "gains": ()}) for doubt in causes.DOUBTS]
+    lines += [f"{causes.why(each)}\n  {causes.remedy(each)}" for each in doubted]
     lines += [causes.why(Bottleneck(evidence="nothing_full", **{**CAUSE, **changed})) for changed in nothing]
     snapshots.same("causes", lines)
     assert (causes.why(Bottleneck()), causes.remedy(Bottleneck())) == ("", "")

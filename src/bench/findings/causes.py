@@ -25,6 +25,10 @@ _BEYOND = 1.4
 _QUEUED = 0.1
 _PREEMPTED = 0.02  # preemptions a request above which they are the cause; tuned: benchmarks.capacity, seed 5
 _FITS = 1.5  # free KV tokens ÷ a prompt's below which no prompt is admitted; tuned: benchmarks.capacity, seed 5
+# slope of ln requests/s over ln running requests above which more of them bring most; derived: where a step takes a + b × requests,
+# four times as many run twice the requests/s, as steps in half the time do
+_PAYS = 2 / 3
+_FEWER = 0.75  # running requests ÷ those where something is full, at loads that show that slope; convention
 
 Cause = Literal["kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"]
 _FASTER = "a faster device, or more of them"
@@ -141,6 +145,17 @@ RULES = {
 }
 
 
+#: Why what is full may not be the cause, by code.
+DOUBTS = {
+    "flat": Rule("unknown", "not known to be the cause: requests/s hardly rise with the requests that run, and {unknown}"),
+    "untested": Rule(
+        "unknown",
+        "not known to be the cause: no lower load shows whether requests/s rise with the requests that run, and {unknown}",
+        "measure loads at which fewer requests run",
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bottleneck:
     """What ends a curve's operating range: a row of `causes.parquet` (docs/reference/analysis.md has each column's meaning and unit).
@@ -148,6 +163,7 @@ class Bottleneck:
     Attributes:
         evidence: what shows it, a key of `RULES`; None where nothing was judged. runs: those that show it. gains: what more of each
             resource would bring, the most first; tied: how many of the first are causes alike. no_model: why no replays say more.
+            doubt: why what is full may not be the cause, a key of `DOUBTS`.
             The rest: its numbers, or None.
     """
 
@@ -176,6 +192,7 @@ class Bottleneck:
     gains: tuple[Gain, ...] = ()
     tied: int = 0
     no_model: str | None = None
+    doubt: Literal["flat", "untested"] | None = None
 
     @property
     def cause(self) -> Cause:
@@ -185,7 +202,7 @@ class Bottleneck:
         """
         if self.evidence == "relieved":
             return cast("Cause", self.gains[0].resource)
-        return "unknown" if self.evidence is None else RULES[self.evidence].cause
+        return "unknown" if self.evidence is None or self.doubt else RULES[self.evidence].cause
 
 
 def bottleneck(
@@ -195,8 +212,8 @@ def bottleneck(
 
     - Refusals, where requests fail; prefill or decode, where one request alone misses.
     - Where a calibrated model of the server is known, the resource that brings most in its replays (`relief`).
-    - Otherwise what the server shows: preemptions, a KV cache that is full or sequences that all run while requests wait. It does not
-      show whether speed would bring more.
+    - Otherwise what the server shows: preemptions, a KV cache that is full or sequences that all run while requests wait. It is the
+      cause if requests/s have risen with the requests that run, as more of them would then bring more than speed.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for, among others.
@@ -237,7 +254,23 @@ def bottleneck(
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
-    return _full(pushed, here) or replace(here, evidence="nothing_full")
+    full = _full(pushed, here)
+    return replace(full, doubt=_doubt(watched, full)) if full else replace(here, evidence="nothing_full")
+
+
+def _doubt(runs: pl.DataFrame, full: Bottleneck) -> Literal["flat", "untested"] | None:
+    """Why what is full may not be the cause; None where requests/s rise with the requests that run. Args: runs: of all levels."""
+    levels = (
+        runs.filter(pl.col("level") <= full.level)
+        .group_by("level")
+        .agg(pl.col("steady_running", "steady_requests_per_s").mean())
+    )
+    *lower, (running, rate) = levels.drop_nulls().sort("level").select("steady_running", "steady_requests_per_s").rows()
+    fewer = [(few, slow) for few, slow in lower if 0 < few <= _FEWER * running and slow > 0]
+    if not fewer:
+        return "untested"
+    few, slow = fewer[-1]
+    return None if math.log(rate / slow) >= _PAYS * math.log(running / few) else "flat"
 
 
 def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
@@ -385,7 +418,10 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
 
 def why(limit: Bottleneck, missed_at: float | None = None) -> str:
     """Why it sustains no more; empty where nothing was judged. Args: missed_at: the first load that misses; another one is named."""
-    return "" if limit.evidence is None else filled(RULES[limit.evidence].why, _numbers(limit, missed_at))
+    if limit.evidence is None:
+        return ""
+    doubt = f"; {DOUBTS[limit.doubt].why}" if limit.doubt else ""
+    return filled(RULES[limit.evidence].why + doubt, _numbers(limit, missed_at))
 
 
 def alike(limit: Bottleneck) -> list[str]:
@@ -398,7 +434,8 @@ def remedy(limit: Bottleneck) -> str:
     if limit.evidence is None:
         return ""
     short, gains = [RESOURCES[cause] for cause in alike(limit) if cause in RESOURCES], limit.gains
-    text = RULES[limit.evidence].remedy or "".join(each.remedy + each.more for each in short)
+    rule = DOUBTS[limit.doubt] if limit.doubt else RULES[limit.evidence]
+    text = rule.remedy or "".join(each.remedy + each.more for each in short)
     if len(short) > 1:  # what else replays say would hide that these are as good as one another
         text, gains = listed([each.remedy for each in short], "or"), gains[: limit.tied]
     return "; ".join(filter(None, [filled(text, _numbers(limit)), f"replayed {_reliefs(gains)}" if gains else ""]))
