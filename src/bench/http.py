@@ -16,9 +16,10 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from bench.headers import same_server
+from bench.patience import PATIENCE_S, SOON_S
 
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
-MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
+MOST_BYTES = 8 * 2**20
 
 
 class Oversized(requests.RequestException):
@@ -86,7 +87,7 @@ class _OneServer(requests.Session):
 
 
 def get(
-    url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
+    url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = SOON_S
 ) -> requests.Response:
     """GET `url`, with an API key where one is given. A redirection is followed on the same scheme, host and port, and nowhere else.
 
@@ -148,8 +149,8 @@ def bounded(answer: requests.Response) -> requests.Response:
             content += part
             if len(content) > MOST_BYTES:
                 raise Oversized(f"{answer.url} answers with more than {MOST_BYTES // 2**20} MiB")
-            if time.monotonic() - begin > _MOST_S:
-                raise Oversized(f"{answer.url} has not ended its answer after {_MOST_S:g} s")
+            if time.monotonic() - begin > PATIENCE_S:
+                raise Oversized(f"{answer.url} has not ended its answer after {PATIENCE_S:g} s")
     except HTTPError as error:
         answer.close()
         raise Broken(f"its answer broke off after {len(content):,} bytes ({type(error).__name__})") from None

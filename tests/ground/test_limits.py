@@ -55,7 +55,7 @@ def test_an_answer_that_is_too_large_is_given_up():
 
 
 def test_an_answer_that_trickles_is_given_up(monkeypatch):
-    monkeypatch.setattr(http, "_MOST_S", 0.4)
+    monkeypatch.setattr(http, "PATIENCE_S", 0.4)
     trickle = answering(HEAD + b"content-length: 1000000\r\n\r\n", pause_s=0.05, endless=b"x")
     with trickle as port, pytest.raises(Oversized, match="has not ended its answer"):
         get(f"http://127.0.0.1:{port}/metrics")

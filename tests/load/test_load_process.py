@@ -171,8 +171,8 @@ def test_values_of_a_few_metrics(text, values):
     ],
 )
 def test_a_server_that_does_not_come_to_rest_is_waited_for_with_a_word(monkeypatch, tmp_path, exposition, count):
-    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 1.0)
-    monkeypatch.setattr(recording, "_DRAIN_SAID_S", 0.3)
+    monkeypatch.setattr(recording, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(recording, "SOON_S", 0.3)
     said = []
     with fake_server(metrics=exposition) as server:
         target = Target(server.base_url, "m")

@@ -23,6 +23,7 @@ from bench.load.target import Target
 from bench.measure.exposition import metric_values
 from bench.measure.host import HostWatch, wall_ahead_s
 from bench.measure.scraper import scraping
+from bench.patience import PATIENCE_S, SOON_S
 from bench.runs.files import checksums, write_record
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
@@ -33,10 +34,8 @@ from bench.workloads.prefix_cache import Room, served_tokens
 from bench.workloads.schedule import expected_cached_tokens
 from bench.workloads.workload import Workload
 
-_DRAIN_LIMIT_S = 60.0  # longest wait for a server to become idle (s); convention
 # shortest load whose CPU share counts (s): in less, what a process spends on its start is a large share; convention
 _LONG_S = 0.5
-_DRAIN_SAID_S = 5.0  # wait after which it is said (s); convention
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ def _drain(metrics: Mapping[str, Mapping[str, str]], end: float, say: Callable[[
     """
     begin, said = time.monotonic(), False
     for url, headers in metrics.items():
-        while (waited := time.monotonic() - begin) < _DRAIN_LIMIT_S:
+        while (waited := time.monotonic() - begin) < PATIENCE_S:
             try:
                 text = get(url, headers=headers).text
             except requests.RequestException:
@@ -197,11 +196,11 @@ def _drain(metrics: Mapping[str, Mapping[str, str]], end: float, say: Callable[[
             values = metric_values(text, exposition_names(["running", "waiting"]))
             if values is None or not any(values):
                 break
-            if not said and waited > _DRAIN_SAID_S:
+            if not said and waited > SOON_S:
                 said = True
                 say(
                     f"all answers are in, and {url} still reports requests as running or waiting ({sum(values):g}): others', or a "
-                    f"count that is stale, as behind a router. Waiting for 0, at most {_DRAIN_LIMIT_S:g} s"
+                    f"count that is stale, as behind a router. Waiting for 0, at most {PATIENCE_S:g} s"
                 )
             time.sleep(0.1)
     return time.monotonic() - end

@@ -29,16 +29,13 @@ from bench.errors import BenchError, disk_error, shown
 from bench.http import bounded, direct_session, leads_away
 from bench.load.timer import ahead_of_the_server
 from bench.measure.nvml import GpuReader
+from bench.patience import LOOK_S, SOON_S
 from bench.runs.environment import hidden, secret_parts, secrets_in, without_user
 from bench.servers.gpu_metrics import is_nvml
 from bench.servers.gpus import NvmlError
 
-_CONNECT_S = 1.0  # longest time for a connection (s); convention
-_READ_S = 5.0  # longest silence of an answer (s); convention
-_SCRAPE_S = _CONNECT_S + _READ_S + 1  # longest scrape (s); derived
+_SCRAPE_S = 2 * SOON_S  # longest scrape (s): a connection, and an answer; derived
 _END_S = 2 * _SCRAPE_S  # longest wait at the end (s), for a scrape under way and the last one; derived
-_LOOK_S = 0.5  # time between looks for the end while no scrape comes (s); convention
-_FLUSH_S = 1.0  # time after which what was scraped is in the file (s); convention
 
 # Of a server that has several forms, the one that is read here: others round numbers or add what no number needs.
 _ACCEPTED = "text/plain;version=0.0.4, */*;q=0.1"
@@ -82,7 +79,7 @@ def scrape(
         for line in _arrivals(lines, urls, ended, ready):
             file.write(json.dumps(line) + "\n")
             kept += "text" in line
-            if (now := time.monotonic()) - flushed >= _FLUSH_S:  # for what is left of a killed session
+            if (now := time.monotonic()) - flushed >= LOOK_S:  # for what is left of a killed session
                 file.flush()
                 flushed = now
     return kept
@@ -120,7 +117,7 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
     secrets = [*secrets_in(os.environ), *(part.encode() for part in secret_parts(headers.values()))]
 
     def read() -> bytes:
-        answer = bounded(session.get(url, timeout=(_CONNECT_S, _READ_S), stream=True))
+        answer = bounded(session.get(url, timeout=SOON_S, stream=True))
         answer.raise_for_status()
         if answer.status_code != requests.codes.ok:
             target = leads_away(answer)
@@ -157,7 +154,7 @@ def _arrivals(
         if ended.is_set() and limit == math.inf:
             limit = time.monotonic() + _END_S
         try:
-            line = lines.get(timeout=_LOOK_S)
+            line = lines.get(timeout=LOOK_S)
         except Empty:
             if time.monotonic() > limit:
                 return

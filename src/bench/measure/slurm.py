@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from bench.axes import AXES
 from bench.errors import BenchError, shown
+from bench.patience import PATIENCE_S
 from bench.runs.launch import Launch
 from bench.study.plan import Plan
 from bench.workloads.schedule import at_least_s, schedule
 
-_PATIENCE_S = 60  # for an answer of SLURM's programs (s); convention
 # Of the client, the scraper and an engine's libraries beside the model: vLLM's process alone holds 2 to 3 GiB.
 _BESIDE_BYTES = 6 * 2**30
 _CLIENT_CORES = 2
@@ -128,7 +128,7 @@ def partitions(text: str | None = None) -> list[Partition]:
 
 def _asked(*command: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=_PATIENCE_S, check=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE_S, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or str(error)).strip()[:300]
         raise BenchError(f"{command[0]} does not answer: {why}. Start the workflow on a login node of the cluster.") from None

@@ -12,6 +12,7 @@ from statistics import fmean, median
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.target import Target
+from bench.patience import PATIENCE_S
 from bench.runs.deployment import Warmup
 from bench.runs.launch import Launch
 from bench.runs.request import RequestRecord
@@ -23,8 +24,8 @@ from bench.workloads.schedule import PlannedRequest, schedule
 
 _IN_A_ROW = 3  # requests in a row whose TTFTs must be alike; convention
 _SPREAD = 0.25  # largest range of TTFTs in a row that are alike, as a share of their median; convention
-AT_ONCE = 4  # requests with which a warm-up ends; convention
-_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable; convention
+AT_ONCE = 4  # requests with which a warm-up ends, and of a reference load in flight; convention
+_LONGEST_OUTPUT = 32  # most output tokens of a request here; convention
 
 
 def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: Launch) -> Warmup:
@@ -46,7 +47,7 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     stable = False
 
     def send(arrival: str, count: int, like: PlannedRequest = model) -> list[float | None]:
-        requests, output = count if arrival == "closed" else None, min(like.output_tokens, _WARM_OUTPUT)
+        requests, output = count if arrival == "closed" else None, min(like.output_tokens, _LONGEST_OUTPUT)
         workload = first.workload.of(like.request_class).alike(arrival, requests, like.prompt_asked, output)
         workload = workload.model_copy(update={"honour_retry_after": first.workload.honour_retry_after})
         load = replace(
@@ -91,12 +92,8 @@ def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:
     )
 
 
-_IN_FLIGHT = 4  # requests of a reference load at once; convention
 _TIMES = 2  # times that it is sent: the faster one counts, as what interrupts a machine for a moment is no drift; convention
 _LONGEST_PROMPT = 256  # longest prompt of a reference load (tokens); convention
-_LONGEST_OUTPUT = 32  # longest output of a reference load (tokens); convention
-# longest reference load (s): a server for which a few short requests take so long has no second to spare; convention
-_TIMEOUT_S = 60.0
 
 
 def reference_load(
@@ -124,9 +121,9 @@ def reference_load(
     fewest = alone.prompts.fewest(ENDPOINTS[first.workload.endpoint], target.form(first.workload.endpoint))
     prompt = None if asked is None else max(min(asked, _LONGEST_PROMPT), fewest)
     output = model.output_tokens and min((asked or 0) - (prompt or 0) + model.output_tokens, _LONGEST_OUTPUT)
-    in_flight = min(_IN_FLIGHT, requests)
+    in_flight = min(AT_ONCE, requests)
     workload = alone.alike("closed", requests, prompt, output)
-    load = replace(first, workload=workload, level=in_flight, timeout_s=min(first.timeout_s, _TIMEOUT_S))
+    load = replace(first, workload=workload, level=in_flight, timeout_s=min(first.timeout_s, PATIENCE_S))
     tokens = sum(request.tokens for request in schedule(workload, in_flight, load.schedule_seed))
     seconds = []
     for time in range(_TIMES):

@@ -12,7 +12,6 @@ from bench.models.config_json import config_at, geometry_of, of_heads
 from bench.models.geometry import Geometry
 from bench.models.model import Model
 
-_ANSWERS_S = 10.0  # longest wait for the hub's answer (s); convention
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
@@ -22,11 +21,11 @@ def geometry_on_hub(name: str) -> Geometry:
     Raises:
         BenchError: the hub does not give them, or the model is not one that is read here.
     """
-    from huggingface_hub import HfApi, get_safetensors_metadata, hf_hub_download  # noqa: PLC0415
+    from huggingface_hub import HfApi, constants, get_safetensors_metadata, hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import NotASafetensorsRepoError  # noqa: PLC0415
 
     try:
-        HfApi().model_info(name, timeout=_ANSWERS_S)  # ahead of downloads, which try again for half a minute
+        HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)  # ahead of downloads, which try again for half a minute
         config = config_at(Path(hf_hub_download(name, "config.json")))
         files = list(get_safetensors_metadata(name).files_metadata.values())
     except NotASafetensorsRepoError:
@@ -60,7 +59,7 @@ def refuse_unfetchable(name: str, model: Model) -> None:
         pass
     where, api = f"models.{name}.hub", HfApi()
     try:
-        info = api.model_info(hub, revision=commit, files_metadata=True, timeout=_ANSWERS_S)
+        info = api.model_info(hub, revision=commit, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         if info.gated:
             api.auth_check(hub)
     except Exception as error:  # whatever its transport raises

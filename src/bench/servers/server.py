@@ -19,14 +19,13 @@ import requests
 from bench.errors import BenchError, count_text
 from bench.headers import UNAUTHORIZED
 from bench.http import api_root, get, get_models
+from bench.patience import LOOK_S, SOON_S
 from bench.runs.environment import for_a_server, redacted_command, service_variables, without_secrets
 from bench.runs.launch import Launch
 from bench.servers import guard
 from bench.servers.engines import managed
 
 _OUTPUTS = (1, 2)
-_LOOKS = 10  # looks whether a server that may be dying is gone; convention
-_BETWEEN_S = 0.5  # pause between them (s); convention
 
 
 class ServerDied(BenchError):
@@ -235,12 +234,12 @@ def blaming(server: Server) -> Iterator[None]:
 
 def refuse_dead(server: Server) -> None:
     """Raise ServerDied where the process is gone or no longer answers; a server that is dying is given the time to."""
-    for _ in range(_LOOKS):
+    for _ in range(int(SOON_S / LOOK_S)):
         if not server.running():
             break
         if server.answers():
             return
-        time.sleep(_BETWEEN_S)
+        time.sleep(LOOK_S)
     how = server.ending() if not server.running() else "no longer answered"
     raise ServerDied(f"The server {how} while it was measured. {server.last_words()}")
 

@@ -18,6 +18,7 @@ from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Scale, Select, flag, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text
+from bench.patience import LOOK_S
 from bench.runs.paths import Paths
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from bench.study.searches import SearchSpec
     from bench.study.specs import RunSpec
 
-_EVERY_S = 1.0  # between two looks at what measures; convention
 _INVALID = "invalid"  # in place of a pattern of `--discard`
 
 
@@ -282,7 +282,7 @@ def _follow() -> None:
                 lines = watched_lines()
                 print(*(f"{line}\n" for line in lines if line not in told), sep="", end="", flush=True)
             told = lines
-            time.sleep(_EVERY_S)
+            time.sleep(LOOK_S)
 
 
 def watched_lines(now: float | None = None) -> list[str]:

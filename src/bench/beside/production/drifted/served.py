@@ -16,6 +16,7 @@ import requests
 from bench import http
 from bench.errors import BenchError, shown
 from bench.parse.server import marked
+from bench.patience import PATIENCE_S
 from bench.servers.engines import MANAGED
 from bench.servers.metrics import Catalogue
 
@@ -32,7 +33,6 @@ _READ = {
     **{f"{of}_{part}": f"server_{of}_{part}" for of in ("ttft", "itl", "e2e") for part in ("sum", "count")},
 }
 _GAP = 2.5  # times the usual time between scrapes from which on what lies between two is not used; convention: two are missing
-_TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
 
 
 def read_names(catalogue: Catalogue) -> dict[str, str]:
@@ -131,7 +131,7 @@ class Window:
     def _query(self, text: str) -> list[dict[str, Any]]:
         asked = urlencode({"query": text, "time": f"{self.end:.3f}"})
         try:
-            answer = http.get(f"{self.url.rstrip('/')}/api/v1/query?{asked}", timeout_s=_TIMEOUT_S)
+            answer = http.get(f"{self.url.rstrip('/')}/api/v1/query?{asked}", timeout_s=PATIENCE_S)
             found: list[dict[str, Any]] = answer.json()["data"]["result"]
         except (requests.JSONDecodeError, LookupError, TypeError):
             why = f"/api/v1/query: status {answer.status_code}, {shown(answer.text)}. Give the address that has /api/v1"
