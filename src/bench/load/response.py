@@ -14,7 +14,6 @@ from bench.headers import RETRY_AFTER
 from bench.load.connection import UNREADABLE
 from bench.load.exchange import Exchange
 
-_LONGEST_WAIT_S = 10.0**9  # longest wait that an answer may ask for (s); convention
 # shortest wait (s): whoever answers `Retry-After: 0` each time is not asked as fast as the network allows; convention
 _SHORTEST_WAIT_S = 0.1
 _DECIMAL = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
@@ -86,7 +85,7 @@ class Response:
         """
         for name, unit_s in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
             if _DECIMAL.fullmatch(text := self.field(name)):
-                return min(float(text[:16]) * unit_s, _LONGEST_WAIT_S)
+                return float(text[:16]) * unit_s
         return None
 
     @property
