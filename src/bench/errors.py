@@ -110,7 +110,10 @@ def listed(names: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def first_names(names: Sequence[str], most: int) -> str:
+_NAMED = 8  # most names that a message lists; convention
+
+
+def first_names(names: Sequence[str], most: int = _NAMED) -> str:
     """The first names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

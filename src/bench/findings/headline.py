@@ -12,13 +12,12 @@ from bench.findings.capacity.curves import Curve
 from bench.findings.capacity.words import BURSTS, margin_title
 from bench.findings.causes import RESOURCES
 from bench.findings.saturation import lesson, prediction_title
-from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table, shortened
+from bench.report.blocks import MOST_LINES, Block, Charts, Column, Fold, Items, Section, Table, shortened
 
 if TYPE_CHECKING:
     from bench.findings.tables import Tables
     from bench.findings.view import View
 
-_MOST = 12  # most curves of a first screen; convention
 _NAMED = 3  # most curves that a title names
 _COLUMNS = (
     Column("curve", "name"),
@@ -73,7 +72,7 @@ def lines(curves: Sequence[Curve]) -> list[str]:
         for curve in curves
     ]
     return [
-        *shortened(told, _MOST, "in the report"),
+        *shortened(told, where="in the report"),
         *shortened([curve.plan for curve in curves if curve.plan], _NAMED, "in the report"),
     ]
 
@@ -85,8 +84,10 @@ def section(view: View) -> Section:
         for curve in view.judged
     ]
     within = f" within {view.within}" if view.within else ""
-    table: list[Block] = [Table(f"What one instance sustains{within} (in brackets: 95 % intervals)", _COLUMNS, rows[:_MOST])]
-    if others := rows[_MOST:]:
+    table: list[Block] = [
+        Table(f"What one instance sustains{within} (in brackets: 95 % intervals)", _COLUMNS, rows[:MOST_LINES])
+    ]
+    if others := rows[MOST_LINES:]:
         table.append(Fold(f"{len(others)} more", [Table("What the other curves sustain", _COLUMNS, others)]))
     short = [*table, Items(_notes(view))] if rows else []
     return Section("headline", "At a glance", [*short, Charts(view.figures[:1])], short=short, heading=False)
@@ -98,7 +99,7 @@ def _notes(view: View) -> list[str]:
     taught = lesson(view.results) or (f"{fills}." if fills else "")
     sized = [f"{curve.plan} {curve.narrowed}".rstrip() for curve in view.judged if curve.plan]
     return [
-        *shortened(sized, _MOST),
+        *shortened(sized),
         *filter(None, [taught]),
         *_judged_by(view.judged, failed=100 * view.results.decision.failed_share),
         *([BURSTS] if any(curve.burst for curve in view.judged) else []),

@@ -80,9 +80,6 @@ def _named(name: str, value: Any) -> Mapping[str, Any]:
     return counted(value) if name == "environment" else {name.replace("_", " "): value}
 
 
-_MOST_PLACES = 5  # most places that a message names; convention
-
-
 def faults(plan: Plan, store: Store) -> list[str]:
     """Every reason why a session could not measure on this machine, in words.
 
@@ -97,7 +94,7 @@ def faults(plan: Plan, store: Store) -> list[str]:
         except BenchError as error:
             place, _, what = str(error).partition(": ")
             places.setdefault(what, {})[place] = None
-    return [f"{first_names(list(where), _MOST_PLACES)}: {what}" for what, where in places.items()]
+    return [f"{first_names(list(where))}: {what}" for what, where in places.items()]
 
 
 def refuse_faults(plan: Plan, store: Store) -> None:

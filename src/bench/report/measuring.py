@@ -12,7 +12,6 @@ from bench.study.searches import SearchSpec
 from bench.study.specs import RunSpec
 
 _MOST_NAMED = 3
-_MOST_DEPLOYMENTS = 8  # most deployments that a line names; convention
 
 
 def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> list[str]:
@@ -23,7 +22,7 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Seque
     """
     missing = [run.key for run in plan.listed if not held(run)]
     lacking = {name for name, _ in _lacking(plan, held, searches)}
-    of = first_names([name for name in plan.deployments if name in lacking or not lacking], _MOST_DEPLOYMENTS)
+    of = first_names([name for name in plan.deployments if name in lacking or not lacking])
     begun = starts(plan, held, searches)
     wanted = runs_and_searches(len(missing), len(searches)) or "facts"
     line = f"“{plan.config.study.title}”: to measure: {wanted} of {of}"

@@ -34,7 +34,7 @@ _Channel = TypeVar("_Channel", "alt.Color", "alt.Shape", "alt.StrokeDash")
 _FONT = "Helvetica, Arial, sans-serif"
 _EMPTY = "_why_empty"
 _APART = 8  # fewest pixels between two labels of an axis: others run into each other
-_NAMED = 8  # most curves whose names stand at the ends of their lines; convention
+MOST_CURVES = 8  # most curves whose names stand in a figure; convention
 _LETTER, _LINE = 7.0, 15.0  # pixels of a letter of such a name, and between two of them
 _NARROWEST = 240  # pixels of a panel on a phone, where names come as near to one another as they ever do
 _LOG = 20  # times the lowest value, from which on an axis is logarithmic
@@ -60,7 +60,7 @@ def curve_shape(results: Curves) -> alt.Shape:
 
 def _of_curves(results: Curves, channel: type[_Channel], of: Mapping[str, str]) -> _Channel:
     """Of so many curves that their names at the ends of their lines would cover one another with a legend."""
-    legend = alt.Legend(symbolOpacity=1) if len(curve_column(results)) > _NAMED else None
+    legend = alt.Legend(symbolOpacity=1) if len(curve_column(results)) > MOST_CURVES else None
     return marked(channel, "curve:N", {curve: of[name] for curve, name in _curves(results)}, title="curve", legend=legend)
 
 
@@ -163,7 +163,7 @@ def line_ends(results: Curves, lines: pl.DataFrame, x: Span, y: Span, axes: tupl
     of, study = inks(results), results.study.select("deployment", "workload").n_unique()
     ink = {curve: of[name][1] for curve, name in _curves(results)}
     ends = lines.drop_nulls(["x", "y"]).unique("curve", keep="last", maintain_order=True).sort("y", descending=True)
-    if study == 1 or not 0 < len(ends) <= _NAMED:
+    if study == 1 or not 0 < len(ends) <= MOST_CURVES:
         return []
     beside = lowered(ends.select("x", "y", "curve").rows(), x, y)
     inked = pl.col("curve").replace_strict(ink, return_dtype=pl.String)

@@ -23,7 +23,6 @@ from bench.study.slo import parse_slo
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
-_MOST_NAMED = 8  # most names that a message lists; convention
 _PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}
 _FEWEST_CANDIDATES = 2  # fewest servers of a tuning; derived
 Swept = Mapping[str, Sequence[str]]
@@ -62,7 +61,7 @@ def _names(known: Collection[str], swept_names: Swept) -> str:
     """Those of a file in a message: first what is swept, last the combinations, which may be many."""
     combinations = [name for names in swept_names.values() for name in names]
     in_file = dict.fromkeys([*swept_names, *(name for name in known if name not in combinations), *combinations])
-    return first_names(list(in_file), _MOST_NAMED) or "nothing"
+    return first_names(list(in_file)) or "nothing"
 
 
 def _of_ladder(
