@@ -5,6 +5,7 @@ work; its status, and what it says of arguments that do not fit.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import signal
 import sys
@@ -31,7 +32,6 @@ from bench.terminal import print_anything
 _LINES = {name: line for group in COMMANDS.values() for name, line in group.items()}
 _entered: dict[str, CommandInfo] = {}
 
-_CRASHED = 70  # exit status of a fault of ours, which no gate may take for an answer; convention: EX_SOFTWARE of sysexits.h
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -166,7 +166,7 @@ def run(arguments: Sequence[str]) -> int:
             print(f"bench: {message}", file=sys.stderr)
             return 2
         traceback.print_exc()
-        return _CRASHED
+        return os.EX_SOFTWARE  # which no gate may take for an answer
     return status or 0
 
 

@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # as of `typing`, which the answer's process has no need 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-NO_DATA = 70  # status where a test calls the function with what is no data; convention
+NO_DATA = os.EX_DATAERR  # status where a test calls the function with what is no data
 _DATA = {  # modules, and what of them is handed on
     "builtins": "bool bytearray bytes complex dict float frozenset int iter list range set slice str tuple",
     "collections": "Counter OrderedDict defaultdict deque",

@@ -26,9 +26,8 @@ _WALL_S = 15  # its time (s); convention: a program that sleeps uses no CPU time
 _MEMORY = 2**30  # its address space (bytes); convention
 _FILE = 2**20  # largest file that it may write (bytes); convention
 _FILES = 64  # files that it may have open; convention
-_NOBODY = 65534  # user and group that own nothing; convention: every Linux distribution's `nobody`
 _UNUSED = ("site-packages", "test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "turtledemo", "config-*")
-_ROOM = "size=16m,nr_inodes=64"  # of its folder: bytes, and files with folders; convention
+_ROOM = f"size={_FILES * _FILE},nr_inodes={_FILES}"  # of its folder: bytes, and files with folders; derived
 _SPENT = (152, 137, -9)  # statuses where its time is spent: of the judge, and of SIGKILL with and without `unshare`
 _JUDGE = Path(judge.__file__).read_text(encoding="utf-8")
 Verdict = Literal["passed", "failed", "timeout", "no data"]
@@ -106,7 +105,8 @@ def sandbox() -> Iterator[Sandbox]:
         user, path = 0, tuple[str, ...]()
         if os.geteuid() == 0:  # whom no limit of processes holds
             Path(folder).chmod(0o755)
-            user, path = _NOBODY, _library(Path(folder))
+            user = int(Path("/proc/sys/kernel/overflowuid").read_text())  # `nobody`, who owns nothing
+            path = _library(Path(folder))
         controls = [("def f():\n" + textwrap.indent(body, "    "), _CONTROL) for body, _ in _CONTROLS]
         found = Sandbox(Path(folder), shutil.which("unshare") is not None, user, path)
         if found.isolated and found.verdicts(controls[:1]) != ["passed"]:
