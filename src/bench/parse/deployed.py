@@ -9,10 +9,9 @@ from bench.runs.deployment import DeploymentFacts
 from bench.runs.launch import Launch, MemoryPlan, Settings
 from bench.servers.memory import predicted_saturation
 from bench.workloads.endpoints.kind import GENERATION, WORKS
+from bench.workloads.prefix_cache import ROUNDING
 
 _ALIKE = ((None, 1),)  # layers that all keep the same tokens
-# relative difference of KV tokens that counts as none: pages that an engine rounds, or keeps for itself; convention
-_ROUNDING = 0.02
 _OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
 # Sums over the GPUs; over those of one node of several they mislead.
 _OF_ALL_GPUS = ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")
@@ -91,7 +90,7 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
     groups = plan.kv_groups if plan else _ALIKE
     blocks = facts and facts.kv_blocks and facts.block_size and facts.kv_blocks * facts.block_size
     reported = facts and facts.kv_tokens
-    if groups == _ALIKE and blocks and reported and abs(reported / blocks - 1) > _ROUNDING:
+    if groups == _ALIKE and blocks and reported and abs(reported / blocks - 1) > ROUNDING:
         return None  # the engine's layers keep different tokens, and which is not known here
     kv_tokens = (reported if groups == _ALIKE else blocks) or (plan and plan.kv_tokens)
     slots = launch and launch.kv_slots

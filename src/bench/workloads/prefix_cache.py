@@ -20,8 +20,8 @@ from bench.runs.request import RequestRecord
 from bench.workloads.pool import Pool, pool_of
 from bench.workloads.schedule import PlannedRequest
 
-# relative difference between the tokens of a KV cache and those of its blocks that counts as none; convention: one block is kept back
-_ROUNDING = 0.02
+# relative difference of KV tokens that counts as none: blocks that an engine rounds, or keeps for itself; convention
+ROUNDING = 0.02
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def room_of(facts: DeploymentFacts, launch: Launch, engines: int) -> Room | None
         return Room(None, 1, sequences) if sequences else None
     if launch.kind != "vllm" or engines != 1 or not blocks or not size:
         return None
-    same = facts.kv_tokens is None or abs(facts.kv_tokens / (blocks * size) - 1) <= _ROUNDING
+    same = facts.kv_tokens is None or abs(facts.kv_tokens / (blocks * size) - 1) <= ROUNDING
     return Room(blocks, size, sequences) if same else None
 
 

@@ -34,7 +34,6 @@ FAR = 10.0  # factor beyond which the noise is too large to say anything; conven
 # threshold of Student's t beyond which the limit of large thresholds stands for the exact power; derived: 0.1 % apart, and the exact
 # one takes minutes for a threshold of a million
 _FAR_T = 1000.0
-_MANY = 200  # degrees of freedom from which Student's t is a normal one; convention
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,6 @@ def _away(freedom: float, wrong: float) -> float:
     from scipy.special import chdtri, nctdtrinc  # noqa: PLC0415 - 0.4 s, which jobs without a comparison need not pay
 
     bar = student_t(freedom, 1 - wrong)
-    if freedom >= _MANY:
-        return bar + student_t(freedom, 2 * POWER - 1)
     if bar > _FAR_T:
         return bar * math.sqrt(float(chdtri(freedom, 1 - POWER)) / freedom)
     return float(nctdtrinc(freedom, 1 - POWER, bar))

@@ -14,9 +14,9 @@ import polars as pl
 import requests
 
 from bench import http
+from bench.bounds import PATIENCE_S
 from bench.errors import BenchError, shown
 from bench.parse.server import marked
-from bench.patience import PATIENCE_S
 from bench.servers.engines import MANAGED
 from bench.servers.metrics import Catalogue
 

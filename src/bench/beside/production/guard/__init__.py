@@ -11,12 +11,12 @@ from bench.axes import CONCURRENCY, RATE
 from bench.beside.production.guard.measured import Measured
 from bench.beside.production.guard.rules import HITS, LOADS, PREEMPTIONS, RUNS, TOKENS, USAGE, WAITS, alerts, job, records
 from bench.errors import shown_share
+from bench.predict.fleet import Scaling
 from bench.report.render import render
 from bench.runs.latencies import LATENCIES
 
 #: The files, each a template.
 FILES = ("rules.yaml", "dashboard.json", "haproxy.cfg", "keda.yaml")
-_FILLED = 0.8  # load of an instance ÷ lower end of C_max's interval; convention: the most that `bench fleet` wants at a peak
 _Lines = Sequence[tuple[float | None, str]]
 _Panel = tuple[str, str, Sequence[tuple[str, str]], _Lines]
 
@@ -110,11 +110,11 @@ def _keda(measured: Measured, there: Collection[str]) -> dict[str, Any] | str:
     return {
         "name": re.sub(r"[^a-z0-9]+", "-", measured.deployment.lower()).strip("-")[:50].strip("-") or "model",
         "query": f"sum({series}{{{job(measured)}}})",
-        "threshold": f"{_FILLED * sustained:.3g}",
+        "threshold": f"{Scaling.high * sustained:.3g}",
         "notes": [
             f"A ScaledObject of KEDA. {measured.limit_text}.",
-            f"The threshold is {shown_share(_FILLED)} of what one instance is established to sustain, in {unit}: the rest is for the "
-            "time that a new instance takes to start. It needs the rules of rules.yaml.",
+            f"The threshold is {shown_share(Scaling.high)} of what one instance is established to sustain, in {unit}: the rest is for "
+            "the time that a new instance takes to start. It needs the rules of rules.yaml.",
             "CHANGE-ME: the Deployment, and the address of Prometheus.",
         ],
     }
