@@ -15,11 +15,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
+from bench.bounds import MOST_BYTES, PATIENCE_S, SOON_S
 from bench.headers import same_server
-from bench.patience import PATIENCE_S, SOON_S
-
-# A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
-MOST_BYTES = 8 * 2**20
 
 
 class Oversized(requests.RequestException):

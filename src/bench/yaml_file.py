@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from bench.bounds import MOST_BYTES
 from bench.errors import BenchError
 
 
@@ -31,7 +32,7 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 # What is within these is read in well under a second. The largest file of this project has 1,500 values, six levels deep.
-_BYTES, _DEPTH, _VALUES = 4 * 2**20, 64, 200_000
+_DEPTH, _VALUES = 64, 200_000
 
 
 _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
@@ -46,9 +47,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as stream:
-            text = stream.read(_BYTES + 1).decode("utf-8-sig")
-        if len(text) > _BYTES:
-            raise BenchError(f"{path}: larger than {_BYTES // 2**20} MiB, which no configuration is. Name the right file.")
+            text = stream.read(MOST_BYTES + 1).decode("utf-8-sig")
+        if len(text) > MOST_BYTES:
+            raise BenchError(f"{path}: larger than {MOST_BYTES // 2**20} MiB, which no configuration is. Name the right file.")
         _refuse_endless(text, path)
         content = yaml.load(_Named(text, path), Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:

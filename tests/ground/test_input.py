@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_a_configuration(tmp_path):
         (alias_bomb(9).encode(), "more than 200,000 values, with each alias"),
         (merge_bomb(9).encode(), "more than 200,000 values, with each alias"),
         (b"study: &a [*a, *a]\n", "more than 200,000 values"),
-        (b"- x\n" * 1_100_000, "larger than 4 MiB"),
+        (b"- x\n" * 2_200_000, "larger than 8 MiB"),
         *((b"study: " + value, "a value cannot be read") for value in (b"9" * 5000, b"2026-13-45", b"!!int", b"!!bool maybe", b"!!timestamp soon")),
         (b"study: \x00", "not valid YAML"),
         (b"study:\n\ttitle: a", "Indent with spaces, not with tabs."),
@@ -88,11 +88,11 @@ def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path):
             load_plan(tmp_path / "study.yaml", None)
     large = tmp_path / "large.lock"
     with large.open("wb") as stream:
-        stream.truncate(16 * 2**20 + 1)
+        stream.truncate(8 * 2**20 + 1)
     (tmp_path / "study.yaml").write_text(
         yaml.safe_dump(content | {"engines": {"e": {"source": "lock", "locks": [str(large)]}}})
     )
-    with pytest.raises(BenchError, match=r"large\.lock': not a readable file \(larger than 16 MiB\)"):
+    with pytest.raises(BenchError, match=r"large\.lock': not a readable file \(larger than 8 MiB\)"):
         load_plan(tmp_path / "study.yaml", None)
     content["workloads"]["short"]["prompt_tokens"] = {"distribution": "empirical", "file": str(tmp_path)}
     assert str(tmp_path) in refusal(content)
@@ -127,5 +127,5 @@ def test_a_config_json_that_holds_no_model(tmp_path):
 def test_a_load_outside_of_a_study_has_the_same_bounds():
     workload = load_workload(OPEN | {"duration_s": 10.0}, source="test")
     assert workload.excess(1e4) is None
-    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and a run of one client has 100,000 at most"):
+    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and a run of one client has 1,000,000 at most"):
         schedule(workload, 1e12, "seed")

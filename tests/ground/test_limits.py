@@ -10,8 +10,9 @@ import pytest
 import requests
 
 from bench import http
+from bench.bounds import MOST_BYTES
 from bench.errors import BenchError
-from bench.http import MOST_BYTES, Oversized, get
+from bench.http import Oversized, get
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure.scraper import scrape

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.axes import AXES
+from bench.bounds import LOOK_S
 from bench.errors import BenchError
 from bench.load.exchange import Assignment, Exchange, Report
 from bench.load.payload import exchanges
 from bench.load.target import Target
-from bench.patience import LOOK_S
 from bench.runs.request import RequestRecord
 from bench.runs.run import Stopped
 from bench.workloads.endpoints import ENDPOINTS

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from threading import Timer
 from typing import Any, NamedTuple
 
+from bench.bounds import LOOK_S, SOON_S
 from bench.errors import BenchError
 from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
 from bench.http import get_models, listed_models, models_text, problem, tls_context
@@ -22,7 +23,6 @@ from bench.load.records import record_of
 from bench.load.response import Response
 from bench.load.sdk import sdk_contents
 from bench.load.target import Target
-from bench.patience import LOOK_S, SOON_S
 from bench.runs.request import INEXACT, OPTIONAL, Omissible, RequestForm, RequestRecord
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt, dialogue
 from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from bench.bounds import LOOK_S, PATIENCE_S
 from bench.load.answer import ends_in_error, follow
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection, says_done
 from bench.load.exchange import Assignment, Exchange, cut_off, oversized
 from bench.load.overload import LOOKS_S, Overload
 from bench.load.response import asked_wait
 from bench.load.timer import Timer
-from bench.patience import LOOK_S, PATIENCE_S
 from bench.workloads.pacer import Pacer
 
 _TICK_S = 0.01  # period of the timer that shows how late the loop is (s); convention

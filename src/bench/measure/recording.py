@@ -16,6 +16,7 @@ from typing import Any
 import requests
 
 import bench
+from bench.bounds import PATIENCE_S, SOON_S
 from bench.headers import own_headers
 from bench.http import get
 from bench.load.client import Load, LoadResult, PreparedLoad
@@ -23,7 +24,6 @@ from bench.load.target import Target
 from bench.measure.exposition import metric_values
 from bench.measure.host import HostWatch, wall_ahead_s
 from bench.measure.scraper import scraping
-from bench.patience import PATIENCE_S, SOON_S
 from bench.runs.files import checksums, write_record
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped

@@ -25,11 +25,11 @@ from typing import Any
 
 import requests
 
+from bench.bounds import LOOK_S, SOON_S
 from bench.errors import BenchError, disk_error, shown
 from bench.http import bounded, direct_session, leads_away
 from bench.load.timer import ahead_of_the_server
 from bench.measure.nvml import GpuReader
-from bench.patience import LOOK_S, SOON_S
 from bench.runs.environment import hidden, secret_parts, secrets_in, without_user
 from bench.servers.gpu_metrics import is_nvml
 from bench.servers.gpus import NvmlError

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.axes import AXES
+from bench.bounds import PATIENCE_S
 from bench.errors import BenchError, shown
-from bench.patience import PATIENCE_S
 from bench.runs.launch import Launch
 from bench.study.plan import Plan
 from bench.workloads.schedule import at_least_s, schedule

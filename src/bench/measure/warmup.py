@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import fmean, median
 
+from bench.bounds import PATIENCE_S
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.target import Target
-from bench.patience import PATIENCE_S
 from bench.runs.deployment import Warmup
 from bench.runs.launch import Launch
 from bench.runs.request import RequestRecord

@@ -62,7 +62,7 @@ _SCALES = re.compile(r"scale|zero|g_idx|absmax|quant_(map|state)|weight_shape")
 # Masks, places and angles, which older files hold as well, and the layers that predict further tokens.
 _BESIDE = re.compile(r"^mtp\.|\.(attn|attention)\.(masked_)?bias$|inv_freq$|position_ids$|num_batches_tracked$")
 _LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
-_LONGEST = 1 << 27  # bytes of a head that are read; convention: no published file has more
+_LONGEST = 100_000_000  # most bytes of a head; source: MAX_HEADER_SIZE of the safetensors library
 
 Tensor = tuple[str, str, Iterable[int]]
 
@@ -121,9 +121,9 @@ def _head(file: Path) -> list[Tensor]:
 # What an engine loads from a checkpoint's folder: not a README, nor folders below it.
 _SUFFIXES = {*(".json", ".jinja", ".model", ".txt", ".py", ".tiktoken"), *(".safetensors", ".bin", ".pt", ".pth", ".gguf")}
 _WHOLE = 1 << 20  # largest file that is read whole (bytes); convention
-_END = 1 << 16  # bytes read at each end of a larger one; convention
-_BLOCK = 1 << 12  # bytes of a block between them; convention
-_BLOCKS = 16  # blocks between the ends; convention
+_BLOCK = 1 << 12  # bytes of a block that is read of a larger one; convention
+_BLOCKS = 16  # blocks at each end, and between the ends; convention
+_END = _BLOCKS * _BLOCK  # bytes read at each end; derived
 
 
 @cache

@@ -25,7 +25,7 @@ TELEMETRY_SCHEMA = {
 }
 SCRAPE_SCHEMA = {"scrape": pl.Int32, "endpoint": pl.String, "received_s": pl.Float64, "error": pl.String, "last": pl.Boolean}
 
-# longest line that is read (bytes); derived: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a
+# longest line that is read (bytes); derived: the scraper keeps 8 MiB of an answer (`bench.bounds.MOST_BYTES`), and JSON writes a
 # character as six at most
 _MOST_BYTES = 49 * 2**20
 _DISCARD = "discard the run (`bench runs --discard RUN`) and measure it again"

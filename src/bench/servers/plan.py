@@ -20,13 +20,12 @@ from bench.models.geometry import (
 from bench.servers.kind import OnGpu
 from bench.servers.memory import KvPool, predicted_saturation
 from bench.servers.roofline import Roofline
-from bench.servers.stages import COUNTS, Parallel, parallel_problem, stages_of, tensor_parallel_sizes
+from bench.servers.stages import COUNTS, ONE_NODE, Parallel, parallel_problem, stages_of, tensor_parallel_sizes
 from bench.servers.vllm import VLLM
 from bench.servers.vllm_memory import kept
 
 # share of the memory in use that is left free; source: the texts that docs/explanation/memory.md names (30 to 50 %)
 HEADROOM = 0.3
-_ONE_NODE = 8  # most GPUs of a node; convention
 _ACTIVATIONS = 0.2  # activations ÷ weights; source: docs/explanation/memory.md, "The rule of thumb for GPUs"
 # share of a device that the framework takes; source: docs/explanation/memory.md, "The rule of thumb for GPUs"
 _FRAMEWORK = 0.075
@@ -201,7 +200,7 @@ def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Se
     names = ("kv_capacity_tokens", "predicted_saturation", "why", "ceilings")
     rows = []
     for count in tensor_parallel_sizes(geometry):
-        if count <= _ONE_NODE:
+        if count <= ONE_NODE:
             planned = plan(geometry, device, demand, replace(setting, tensor_parallel=count))
             rows.append({"tensor_parallel": count, **{name: planned[name] for name in names}})
     return rows

@@ -16,10 +16,10 @@ from types import TracebackType
 import psutil
 import requests
 
+from bench.bounds import LOOK_S, SOON_S
 from bench.errors import BenchError, count_text
 from bench.headers import UNAUTHORIZED
 from bench.http import api_root, get, get_models
-from bench.patience import LOOK_S, SOON_S
 from bench.runs.environment import for_a_server, redacted_command, service_variables, without_secrets
 from bench.runs.launch import Launch
 from bench.servers import guard

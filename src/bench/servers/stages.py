@@ -8,6 +8,7 @@ from bench.models.geometry import DTYPE_BYTES, Geometry, weight_bytes
 from bench.servers.memory import KvPool, kv_pool
 
 COUNTS = range(1, 65)  # GPUs that a model may be divided over; convention
+ONE_NODE = 8  # most GPUs of a node; convention
 _VOCABULARY_PADDING = 64  # rows to a multiple of which vLLM pads a vocabulary; source: vLLM's DEFAULT_VOCAB_PADDING_SIZE
 
 

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from bench.axes import AXES, Axis
-from bench.fields import MOST_REQUESTS, Count, Name, Requests, Seconds, Strict, Tokens, checked_address, or_auto
+from bench.fields import MOST_REQUESTS, MOST_RUNS, Count, Name, Requests, Seconds, Strict, Tokens, checked_address, or_auto
 from bench.models.model import Model
 from bench.runs.environment import is_secret
 from bench.servers.deployment import Deployment, Engine
 from bench.study.decision import Decision
 from bench.study.search import Search, Tune
 from bench.workloads.workload import Workload
-
-_MOST_RUNS = 100_000  # most runs of a study; convention
 
 
 def _endpoint(value: str) -> str:
@@ -240,8 +238,8 @@ class Study(Strict):
     @model_validator(mode="after")
     def _countable(self) -> Study:
         runs = sum(ladder.runs for ladder in self.ladders)
-        if runs > _MOST_RUNS:
-            raise ValueError(f"{runs:,} runs, and a study has {_MOST_RUNS:,} at most; make several studies of it")
+        if runs > MOST_RUNS:
+            raise ValueError(f"{runs:,} runs, and a study has {MOST_RUNS:,} at most; make several studies of it")
         return self
 
 

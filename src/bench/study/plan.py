@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bench.bounds import MOST_BYTES
 from bench.errors import BenchError, shown
 from bench.models.catalogue import Accelerator, accelerator_named, accelerators
 from bench.models.checkpoint_record import fingerprint
@@ -30,9 +31,6 @@ from bench.study.specs import Place, RunSpec, alternating, places_of
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
-_LOCK_BYTES = (
-    16 * 2**20
-)  # most bytes of a lock, which a stranger's pack names too; convention: one with hashes of all wheels has 1 MiB
 _SKETCHED = 4  # levels that stand for those of a search before there are any; convention
 
 
@@ -329,7 +327,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     deployment = config.deployments[name]
     engine = config.engines[deployment.engine]
     locks = {
-        lock: _sha256(root / lock, f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}", located, _LOCK_BYTES)
+        lock: _sha256(root / lock, f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}", located, MOST_BYTES)
         for i, lock in enumerate(engine.locks)
     }
     model = config.models[deployment.model] if deployment.model else UNNAMED

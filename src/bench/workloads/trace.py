@@ -13,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, Protocol
 
 from bench.errors import BenchError, shown
+from bench.fields import MOST_TOKENS
 from bench.plugins import plugged
 from bench.table_file import Row, read_rows
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
@@ -21,7 +22,6 @@ from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, num
 _COUNTS = r"(num|n|total|model|api|successful)*(requests|calls)(count)?|(request|call)?count"
 #: Columns that say whose a request is.
 USERS = ("user", "user_id", "session_id", "conversation_id", "chat_id", "Session ID")
-_LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def thinned(requests: Sequence[TraceRequest], every: int = 1, longest: int | Non
         number = users.setdefault(requests[request.root].user or request.root, len(users))
         if number % every == 0:
             kept[place] = len(kept)
-    most = longest or _LONGEST
+    most = longest or MOST_TOKENS
     return tuple(
         replace(
             x,
@@ -337,7 +337,7 @@ def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUni
 
 def _tokens(path: str, row: Row, column: str) -> int:
     count = number_of(row.values.get(column))
-    if count is None or not _whole(count) or abs(count) > _LONGEST:
+    if count is None or not _whole(count) or abs(count) > MOST_TOKENS:
         raise _wrong(path, row, column, "is not a whole number of tokens")
     if count < 1:
         raise _wrong(path, row, column, "is less than 1 token. Remove the row")

@@ -18,12 +18,15 @@ TraceUnit = Literal["s", "ms", "us", "ns"]
 SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
 _NGINX = "%d/%b/%Y:%H:%M:%S %z"
-_EPOCH = (10**9, 4 * 10**9)  # moments that are taken for seconds since 1970, from 2001 to 2096; convention
+EPOCH = (
+    10**9,
+    4 * 10**9,
+)  # moments of requests, in seconds since 1970, from 2001 to 2096: other numbers beside them stand for none; convention
 
 
 def since_1970(low: Decimal | float) -> list[TraceUnit]:
     """The units in which a number is a moment of our time, counted from 1970: one or none."""
-    return [name for name, seconds in SECONDS.items() if _EPOCH[0] <= Decimal(low) * seconds < _EPOCH[1]]
+    return [name for name, seconds in SECONDS.items() if EPOCH[0] <= Decimal(low) * seconds < EPOCH[1]]
 
 
 def number_of(value: Any) -> Decimal | None:

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.errors import BenchError, listed, shown
+from bench.fields import MOST_TOKENS
 from bench.table_file import read_rows
 from bench.workloads.trace import USERS, format_of, refuse_sums
-from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
+from bench.workloads.trace_times import EPOCH, SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -32,9 +33,6 @@ NEEDED = ("arrival", "prompt", "output")
 _NO_COUNT = re.compile(r"cost|price|rate|ratio|time|latency|status|_at$|_ms$|_s$|cache|reason|thought", re.IGNORECASE)
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which columns are looked for; convention
-# moments of requests, in seconds since 1970, from 2001 to 2096: others beside them stand for none; convention
-_OURS = (1e9, 4e9)
-_LONGEST = 2**31  # tokens that no model's context has; convention
 _CODE = re.compile(r"(?:http\S*[ :])?([2-9]\d\d)\b")  # an HTTP status, alone or ahead of its words
 _FAILED = re.compile(
     r"error|fail|time[d_ -]?.?out|cancel|abort|reject|refus|exception|denied|unavail|too many|limited|unsuccess|false"
@@ -230,7 +228,7 @@ def _moments(path: str, column: str, values: Sequence[Any], numbers: Floats, uni
 
 def _ours(moments: Floats) -> Floats:
     """Without those that stand for none, such as 0 beside dates."""
-    ours = (moments >= _OURS[0]) & (moments < _OURS[1])
+    ours = (moments >= EPOCH[0]) & (moments < EPOCH[1])
     return np.where(ours, moments, math.nan) if 2 * ours.sum() > (~np.isnan(moments)).sum() else moments
 
 
@@ -246,7 +244,7 @@ def _counts(columns: Mapping[str, Sequence[Any]]) -> Floats:
     """Tokens, added up over a role's columns; NaN where that is no count."""
     first, *others = columns.values()
     found = np.sum([_numbers(first), *(_numbers(cells, absent=0.0) for cells in others)], axis=0)
-    return np.where((found == np.round(found)) & (np.abs(found) <= _LONGEST), found, math.nan)
+    return np.where((found == np.round(found)) & (np.abs(found) <= MOST_TOKENS), found, math.nan)
 
 
 def _numbers(values: Sequence[Any], *, absent: float = math.nan) -> Floats:

@@ -14,11 +14,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from bench.bounds import LOOK_S
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Scale, Select, flag, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text
-from bench.patience import LOOK_S
 from bench.runs.paths import Paths
 
 if TYPE_CHECKING:

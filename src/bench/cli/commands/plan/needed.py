@@ -16,10 +16,9 @@ from bench.models.catalogue import Accelerator
 from bench.models.geometry import Geometry
 from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, PLANNED, Lengths, needed
 from bench.servers.plan import Setting
-from bench.servers.stages import tensor_parallel_sizes
+from bench.servers.stages import ONE_NODE, tensor_parallel_sizes
 from bench.study.slo import parse_slo
 
-ONE_NODE = 8  # GPUs of an instance on one node; convention
 _LONGEST = 0.999  # share of the lengths up to the longest that is sent; convention
 
 
