@@ -216,11 +216,11 @@ def test_the_judgement_by_hand():
         (15, 46, 5.9, (0.10, 0.02), ("short", 10 + 4 * 46)),  # that one latency in 100 s may explain
         (15, 46, 0, (0.09, 0.02), ("short", 10 + 4 * 46)),  # surely by 0.048 only
         (15, 10, 0, (0.06, 0.02), ("grows", None)),  # more than is allowed, and surely so: 0.042 may be chance
-        (15, 10, 0, (0.06, 0.03), ("unsure", 150)),  # 0.063 may be chance: 1.26^⅔ = 1.17 times the length, 1.5 at least
-        (15, 10, 0, (0.02, 0.10), ("unsure", pytest.approx(100 * 4.2 ** (2 / 3)))),
+        (15, 10, 0, (0.06, 0.03), ("unsure", pytest.approx(100 * 2.46 ** (2 / 3)))),  # 0.063 may be chance
+        (15, 10, 0, (0.02, 0.10), ("unsure", pytest.approx(100 * 4.6 ** (2 / 3)))),
         (15, 10, 0, (0.02, 3.0), ("unsure", 2000)),
         (15, 10, 0, (0.04, 0.02), (None, None)),  # 0.082 at most
-        (15, 10, 0, (0.04, 0.029), ("unsure", 150)),  # 0.1009
+        (15, 10, 0, (0.04, 0.029), ("unsure", pytest.approx(100 * 2.018 ** (2 / 3)))),  # 0.1009
         (15, 10, 0, (0.05, 0.01), (None, None)),  # what is allowed
         (15, 10, 0, (-0.5, 0.01), (None, None)),
     ]:

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 from bench.load.exchange import Exchange
 from bench.load.response import BARE, DONE, Event, Response, events, json_object
 from bench.runs.environment import without_secrets
+from bench.runs.request import SURE
 from bench.workloads.endpoints import ENDPOINTS, Drafts, Endpoint, Generated, Usage
 
 # gap of chunks that left the server, or a proxy, in one piece (s); convention: no server makes 5,000 tokens a second of one answer
 _TOGETHER_S = 0.0002
-# tokens ÷ chunks up to which a chunk is a token: one that spells no whole character may have no chunk; tuned: benchmarks.stream_truth
-_ONE_EACH = 1.1
 _COMMENT = re.compile(rb"[0-9a-fA-F]+\r\n:[^\r\n]*[\r\n]*")  # a chunk by which a server keeps a stream open
 
 
@@ -161,7 +160,7 @@ def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     answer.reasoned = usage.reasoning
     if usage.reasoning is None and abs(len(kept) - usage.completion) <= 1:  # an answer's last token may spell nothing
         answer.reasoned = sum(bool(x.carries.reasoning) and not x.carries.output for x in kept)
-    if len(kept) != usage.completion and _words(kept) > _ONE_EACH * usage.completion:
+    if len(kept) != usage.completion and _words(kept) > SURE * usage.completion:
         return  # the server counts fewer tokens than it streamed
     at_first = 1
     while at_first < len(kept) and kept[at_first].stamp - kept[at_first - 1].stamp <= _TOGETHER_S:
@@ -195,7 +194,7 @@ def _with_reasoning(usage: Usage, texts: int) -> Usage:
     if usage.completion is None or texts <= usage.completion:
         return usage
     beside = (usage.completion + (usage.reasoning or 0), usage.generated or 0)
-    sound = (count for count in beside if texts <= count <= _ONE_EACH * texts)
+    sound = (count for count in beside if texts <= count <= SURE * texts)
     return usage._replace(completion=min(sound, default=usage.completion))
 
 
@@ -225,7 +224,7 @@ def _streamed_count(usage: Usage, kept: list[_Chunk]) -> tuple[int, int]:
     if so_far := _counts_so_far(kept, completion):
         streamed = so_far[-1] - (completion - rest if so_far[0] > completion - rest else 0)
         return streamed, streamed
-    if rest < completion and len(kept) * _ONE_EACH >= rest:
+    if rest < completion and len(kept) * SURE >= rest:
         return rest, rest
     most = min(completion, sum(max(chunk.carries.text, 1) for chunk in kept))
     return min(sum(max(chunk.carries.words, 1) for chunk in kept), most), most

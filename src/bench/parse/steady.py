@@ -79,10 +79,8 @@ _DRAINS = 0.9  # quantile of E2E: a request that is sent less than that before t
 _DRAIN_MOST = 0.25  # largest share of the window that is left out for it; convention
 _HIGH = 0.95  # quantile of running requests that `steady_running_high` has; convention
 _FEWEST = 10  # fewest requests of a window; convention
-_MOST_ALIKE = 0.9  # largest correlation of neighbours that errors are raised by; convention
 # correlation that a straight line takes away, times the number of values; derived: about Kendall's bias of a detrended series
 _DETRENDED = 4
-_LEAST_MORE = 1.5  # shortest recommended run ÷ the measured one; convention
 _LONGEST_MORE = 20.0  # longest recommended run ÷ the measured one; convention
 # standard errors of backlog growth; derived: Student's t of `_BATCHES` − 2 degrees of freedom, without the 0.4 s that scipy takes to
 # import
@@ -169,15 +167,14 @@ def judged_load(
     if growth is not None and error is not None and growth - SURE_GROWTH * error > max(GROWS, early / length):
         return "grows", None
     if last - start < _FILLS * lasts:
-        return "short", max(_LEAST_MORE * length, (start - begin) + 2 * _FILLS * lasts)
+        return "short", (start - begin) + 2 * _FILLS * lasts
     if growth is None or error is None:
         return None, None
     if growth > GROWS and growth > SURE_GROWTH * error:
         return "grows", None
     if growth + SURE_GROWTH * error > 2 * GROWS:
         # The error of a slope falls with the 3/2 power of the time that it is taken over.
-        more = (max(SURE_GROWTH * error, growth) / GROWS) ** (2 / 3)
-        return "unsure", length * min(_LONGEST_MORE, max(_LEAST_MORE, more))
+        return "unsure", length * min(_LONGEST_MORE, ((growth + SURE_GROWTH * error) / GROWS) ** (2 / 3))
     return None, None
 
 
@@ -287,9 +284,9 @@ def backlog_growth(flying: Floats, length_s: float, ramp_s: float, offered: floa
 
 
 def _alike(residuals: Floats) -> float:
-    """By how much their neighbours' correlation r raises the variance of a mean: (1 + r) / (1 − r)."""
+    """By how much their neighbours' correlation r raises the variance of a mean: (1 + r) / (1 − r), at most as if all were one."""
     r = float(residuals[:-1] @ residuals[1:]) / float(residuals @ residuals) + _DETRENDED / len(residuals)
-    r = min(_MOST_ALIKE, max(0.0, r))
+    r = min(1 - 2 / len(residuals), max(0.0, r))
     return (1 + r) / (1 - r)
 
 
