@@ -27,7 +27,7 @@ _MEMORY = 2**30  # its address space (bytes); convention
 _FILE = 2**20  # largest file that it may write (bytes); convention
 _FILES = 64  # files that it may have open; convention
 _UNUSED = ("site-packages", "test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "turtledemo", "config-*")
-_ROOM = f"size={_FILES * _FILE},nr_inodes={_FILES}"  # of its folder: bytes, and files with folders; derived
+_ROOM = f"size=16m,nr_inodes={_FILES}"  # of its folder: bytes, and files with folders; convention
 _SPENT = (152, 137, -9)  # statuses where its time is spent: of the judge, and of SIGKILL with and without `unshare`
 _JUDGE = Path(judge.__file__).read_text(encoding="utf-8")
 Verdict = Literal["passed", "failed", "timeout", "no data"]
