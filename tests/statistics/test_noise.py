@@ -10,7 +10,7 @@ from scipy import stats
 
 from bench.findings.comparison.effects import Error, Noise, sessions_for, smallest_difference, visible
 from bench.parse.steady import SURE_GROWTH
-from bench.statistics.levels import Levels, repeats, studentized_range
+from bench.statistics.levels import Levels, studentized_range
 from bench.statistics.textbook import CONFIDENCE, MEDIAN_DEVIATION, TAIL, Z, student_t
 
 # What a comparison can see
@@ -155,26 +155,3 @@ def test_students_t_and_rounded_values_are_those_of_the_tables():
     assert (0.95, 0.025, pytest.approx(NormalDist().inv_cdf(0.975), abs=5e-5)) == (CONFIDENCE, TAIL, Z)
     assert pytest.approx(NormalDist().inv_cdf(0.75), abs=5e-5) == MEDIAN_DEVIATION
     assert round(student_t(18), 1) == SURE_GROWTH
-
-
-def runs(*rows):
-    schema = {"deployment": pl.String, "level": pl.Float64, "x": pl.Float64, "valid": pl.Boolean}
-    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(workload=pl.lit("short"))
-
-
-def test_mean_and_interval_of_each_level_by_hand():
-    # 1, 2, 6: mean 3, deviations −2, −1, 3, s² = 14 / 2 = 7; 4.303 · √(7 / 3) = 6.573.
-    told = repeats(runs(("a", 4, 1.0, True), ("a", 4, 2.0, True), ("a", 4, 6.0, True)), "x").row(0, named=True)
-    assert (told["n"], told["mean"]) == (3, 3.0)
-    assert (told["low"], told["high"]) == (pytest.approx(3 - 6.573, abs=1e-3), pytest.approx(3 + 6.573, abs=1e-3))
-    told = repeats(runs(("a", 4, 1.0, True)), "x").row(0, named=True)
-    assert (told["n"], told["mean"], told["low"], told["high"]) == (1, 1.0, None, None)
-    rows = (("a", 4, 1.0, True), ("a", 4, 9.0, False), ("a", 4, None, True), ("a", 8, 9.0, False))
-    assert repeats(runs(*rows), "x").select("level", "n", "mean").rows() == [(4.0, 1, 1.0)]
-    rows = (("a", 0.5, 1.0, True), ("a", 0.5, 3.0, True), ("a", 2.5, 5.0, True), ("b", 0.5, 7.0, True), ("b", None, 8.0, True))
-    told = repeats(runs(*rows), "x")
-    assert told.select("deployment", "level", "n", "mean").rows() == [
-        ("a", 0.5, 2, 2.0),
-        ("a", 2.5, 1, 5.0),
-        ("b", 0.5, 1, 7.0),
-    ]
