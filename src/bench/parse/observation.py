@@ -114,7 +114,7 @@ def _by_slo(known: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Exces
     values = np.array([x[slo.metric] if x["ok"] else math.inf for x in known])
     ordered, count = np.sort(values), len(values)
     rank = min(count - 1, math.ceil(slo.share * count) - 1)
-    spread = Share.of([values > ordered[rank]]).within
+    spread = Share.of([values > ordered[rank]]).spread
     off = math.sqrt(spread * count * slo.share * (1 - slo.share))
     low, at, high = (_log(ordered[min(count - 1, max(0, round(rank + by)))], slo.limit_s) for by in (-off, 0, off))
     error = at - low if rank + off > count - 1 else (high - low) / 2
@@ -145,7 +145,7 @@ def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
     They come in clusters, of which a run has a few: the logarithm of their number lies too low in the mean, its square root hardly
     does.
     """
-    count, spread = int(failed.sum()), Share.of([failed]).within
+    count, spread = int(failed.sum()), Share.of([failed]).spread
     if not allowed:
         return Excess(CAP if count else -CAP, LEAST_NOISE)
     clusters, may_be = count / spread, allowed * len(failed) / spread

@@ -41,8 +41,8 @@ def percentile_of(values: pl.Expr, share: float) -> pl.Expr:
     return known.get(ranks.clip(1) - 1, null_on_oob=True)
 
 
-def upper_bound(values: pl.Series, share: float, *, confidence: float = BOUND_CONFIDENCE) -> float | None:
-    """A value that the true percentile does not exceed, at `confidence`; None where there are too few values for a bound.
+def upper_bound(values: pl.Series, share: float) -> float | None:
+    """A value that the true percentile does not exceed, at `BOUND_CONFIDENCE`; None where there are too few values for a bound.
 
     It is the t-th largest value, t = `bound_rank`. It holds for independent samples of one distribution, whatever its shape.
 
@@ -52,16 +52,16 @@ def upper_bound(values: pl.Series, share: float, *, confidence: float = BOUND_CO
     Source: the early stopping of MLPerf's LoadGen (docs/early_stopping.md of mlcommons/endpoints), tolerance 0.
     """
     known = values.drop_nulls().sort(descending=True)
-    rank = bound_rank(len(known), share, confidence)
+    rank = bound_rank(len(known), share)
     return float(known[rank - 1]) if rank else None
 
 
 @lru_cache(maxsize=4096)
-def bound_rank(n: int, share: float, confidence: float = BOUND_CONFIDENCE) -> int:
-    """The largest t ≥ 1 with BinomialCDF(t; n, 1 − share) ≤ 1 − confidence; 0 if no t does.
+def bound_rank(n: int, share: float) -> int:
+    """The largest t ≥ 1 with BinomialCDF(t; n, 1 − share) ≤ 1 − `BOUND_CONFIDENCE`; 0 if no t does.
 
     Of n samples, the number above the true percentile is binomial with probability 1 − share. Where the t-th largest sample lies
-    below the percentile, fewer than t samples exceed it: at most as probable as the CDF at t − 1, which is below 1 − confidence.
+    below the percentile, fewer than t samples exceed it: at most as probable as the CDF at t − 1, which is below that.
     (LoadGen's rule asks the CDF at t, one rank more than that needs; it is kept, so that its numbers are comparable.)
 
     Args:
@@ -72,7 +72,7 @@ def bound_rank(n: int, share: float, confidence: float = BOUND_CONFIDENCE) -> in
     log_ways = math.lgamma(n + 1) - math.lgamma(count + 1) - math.lgamma(n - count + 1)
     mass = math.exp(log_ways + count * math.log(over) + (n - count) * math.log(share))
     cumulated = mass
-    while cumulated <= 1 - confidence and count < n:
+    while cumulated <= 1 - BOUND_CONFIDENCE and count < n:
         mass *= (n - count) / (count + 1) * over / share
         count += 1
         cumulated += mass
@@ -100,13 +100,11 @@ class Share:
 
     Attributes:
         misses, requests: counted. spread: over-dispersion, the variance of the counts ÷ that of independent requests, 1 or more.
-        within: the same of parts of runs about their own run's share: by neighbours alone, without differences between runs.
     """
 
     misses: float
     requests: float
     spread: float = 1.0
-    within: float = 1.0
 
     @classmethod
     def of(cls, runs: Sequence[npt.NDArray[np.bool_]]) -> Share:
@@ -121,16 +119,8 @@ class Share:
         share = misses / requests if requests else 0.0
         if share in (0.0, 1.0):
             return cls(misses, requests)
-        split = [np.array_split(run, max(1, min(RATE_BATCHES, len(run) // _BATCH))) for run in runs]
-        spread = max(_spread([part for parts in split for part in parts], share), _spread(runs, share))
-        own = [
-            (_spread(parts, float(run.mean())), len(parts) - 1)
-            for run, parts in zip(runs, split, strict=True)
-            if 0 < run.sum() < len(run)
-        ]
-        freedom = sum(each for _, each in own)
-        within = sum(each * known for each, known in own) / freedom if freedom else 1.0
-        return cls(misses, requests, max(1.0, spread), max(1.0, within))
+        parts = [part for run in runs for part in np.array_split(run, max(1, min(RATE_BATCHES, len(run) // _BATCH)))]
+        return cls(misses, requests, max(1.0, _spread(parts, share), _spread(runs, share)))
 
     @property
     def share(self) -> float:
