@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import NormalDist, fmean
 from typing import Any, TypeAlias
 
@@ -26,8 +27,6 @@ START = SPEEDS_DIFFER  # by how much starts of one server differ (standard devia
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
 _KEPT = 2  # pairs for which the race leaves room; tuned: benchmarks.tuning
-_LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
-_ROUNDS = 4  # most rounds of the race; convention
 _EFFECT = 0.2  # effect of a value of a setting (standard deviation of ln objective); convention
 _TOGETHER = 0.1  # what a combination adds to the effects of its values, likewise; convention
 _NORMAL = NormalDist()
@@ -168,9 +167,9 @@ class _Race:
         whole = [visit.seconds for visit in self.outcome.visits if visit.middle is not None and visit.why != "lost"]
         return fmean(whole or [max(visit.seconds for visit in self.outcome.visits)])
 
-    def room(self, visits: float, pairs: int) -> bool:
-        """Whether so many whole visits fit beside so many pairs of the confirmation."""
-        return self.outcome.seconds + visits * self.whole_s + pairs * self.pair_s <= self.budget_s
+    def room(self, pairs: int) -> bool:
+        """Whether a whole visit fits beside so many pairs of the confirmation."""
+        return self.outcome.seconds + self.whole_s + pairs * self.pair_s <= self.budget_s
 
 
 def race(
@@ -211,7 +210,7 @@ def _first_looks(running: _Race, kept: int) -> None:
         started, leader = {visit.deployment for visit in outcome.visits}, running.leader
         return {name: running.ahead(name, leader)[1] for name in running.settings if name not in started}
 
-    while (new := left()) and running.room(_LOOK, kept):
+    while (new := left()) and running.room(kept):
         best = max(new, key=lambda name: new[name])
         if new[best] < _LITTLE:
             break
@@ -222,14 +221,14 @@ def _first_looks(running: _Race, kept: int) -> None:
 def _rounds(running: _Race, kept: int) -> None:
     """Those that may be the best by turns, until one is or the rest is not worth a start. Args: kept: pairs to leave room for."""
     before = max((visit.round for visit in running.outcome.visits if visit.phase == "race"), default=0)
-    for number in range(before + 1, _ROUNDS + 1):
+    for number in count(before + 1):
         leader = running.leader
         worth = [each for each in running.in_it() if each != leader and running.ahead(each, leader)[1] >= _LITTLE]
         order = [leader, *worth] if number % 2 else [*reversed(worth), leader]
         if not worth:
             return
         for candidate in order:
-            if not running.room(1, kept):
+            if not running.room(kept):
                 return
             running.start(candidate, "race", number, against=None if candidate == leader else leader)
 
@@ -267,7 +266,7 @@ def _interval(seen: Sequence[tuple[float, float]]) -> tuple[float, float, float]
     """Geometric mean, and its interval at 95 %. Args: seen: logarithms, each with the variance that is expected of it."""
     # The sample's variance beside the one that starts and searches lead to expect, as few starts know little of their own.
     # Source: Smyth, Linear models and empirical Bayes methods for assessing differential expression (2004): moderated t.
-    count, mean = len(seen), fmean(log for log, _ in seen)
+    number, mean = len(seen), fmean(log for log, _ in seen)
     spread = FREEDOM * fmean(variance for _, variance in seen) + sum((log - mean) ** 2 for log, _ in seen)
-    half = student_t(FREEDOM + count - 1) * math.sqrt(spread / (FREEDOM + count - 1) / count)
+    half = student_t(FREEDOM + number - 1) * math.sqrt(spread / (FREEDOM + number - 1) / number)
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
