@@ -15,12 +15,12 @@ from bench.load.exchange import Exchange
 
 LOOKS_S = 0.1  # time between two looks (s); convention
 _LATER = 1.02  # time ÷ the time so far at which a run that is not stopped is judged again; convention
-_FEWEST = 100  # fewest requests that were due; convention: half and double do as well
 _SHORTEST_S = 10.0  # shortest time so far (s); convention: a machine may pause for seconds
 _LEAST = 0.3  # share of the run before which a machine may only have been slow for a while; tuned: benchmarks.overload
 _PARTS = 6  # parts of the time so far, in the first of which the server fills; convention
 _CARRIED = 0.8  # share of the offered rate: a server that finishes more may still catch up; tuned: benchmarks.overload
 _FIRST = 20  # requests that meet a server that is nearly empty, of which the slowest tenth does not count; convention
+_FEWEST = _PARTS * _FIRST  # fewest requests that were due; derived: as many in each part
 _LATENCIES = 4.0  # shortest time so far in latencies of those requests; tuned: benchmarks.overload
 
 
