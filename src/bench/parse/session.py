@@ -48,7 +48,6 @@ def parse_session(
             f"{failed} of {len(records)} runs cannot be parsed, for the reasons above. Forget them, and the next workflow measures "
             f"them again: `bench runs --discard '{runs.name}/RUN'`"
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_record(ParsedSession(code=code, runs=dict(records)), file)
 
 

@@ -77,7 +77,8 @@ def write_record(record: Any, path: Path) -> None:
 
 
 def write_object(content: Mapping[str, Any], path: Path) -> None:
-    """Write a JSON object; `path` holds all of it or what it held before."""
+    """Write a JSON object; `path`, whose folder is made, holds all of it or what it held before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}")
     unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     unfinished.replace(path)

@@ -13,19 +13,18 @@ from bench.axes import AXES
 from bench.errors import BenchError, count_text
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import load_of
-from bench.runs.files import digest, write_record
+from bench.runs.files import digest, read_known, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD, RunRecord, read_record
 from bench.runs.searches import DeploymentSearches, SearchedRun, SearchRecord
 from bench.runs.store import Store
 from bench.search.measured import judged_run, sender, speed
 from bench.search.placing import ROUND, Aim, Ends, gap_shape
-from bench.search.probe import Probed, keep, kept, probe
+from bench.search.probe import Probed, probe
 from bench.search.search import Budget, Found, Measured, Next, search
 from bench.search.words import answer_text, looked_for, next_text, probed_text, spent_text
 from bench.servers.server import refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
-from bench.statistics.observation import FAILED, GROWTH
 from bench.study.plan import Plan
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.specs import Place, RunSpec
@@ -33,14 +32,6 @@ from bench.study.specs import Place, RunSpec
 
 class _Unmeasured(Exception):
     """A search needs a run that nobody has measured."""
-
-
-@dataclass
-class _Known:
-    """What is measured of a search: its runs in their order, and how each was judged."""
-
-    runs: list[RunSpec] = field(default_factory=list)
-    measured: list[Measured] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,7 @@ class LadderSearches:
     say: Callable[[str], None]
     terms: Terms | None = None
     _judged: dict[str, Measured] = field(default_factory=dict)
-    _done: dict[str, tuple[Found, _Known]] = field(default_factory=dict)
+    _done: dict[str, tuple[Found, Sequence[RunSpec]]] = field(default_factory=dict)
 
     @property
     def searches(self) -> Sequence[SearchSpec]:
@@ -113,34 +104,30 @@ class LadderSearches:
             finished = self._finished(each)
             if finished is None:
                 raise BenchError(f"{each.key}: the search needs a run that is not measured. Run the workflow again.")
-            found, known = finished
-            records.append(_record(each, self._aim(each), found, known.runs, known.measured))
-        file.parent.mkdir(parents=True, exist_ok=True)
+            records.append(_record(each, self._aim(each), *finished))
         write_record(DeploymentSearches(deployment=self.spec.name, digest=self.spec.digest, searches=tuple(records)), file)
 
-    def _search(self, asked: SearchSpec, rounds: Rounds) -> tuple[Found, _Known]:
-        known, aim = self._known(asked), self._aim(asked)
-        before = list(known.measured)
-        count, number = 0, 1 + max((place.round for place in self._places()), default=0)
-        position = 1 + max((place.position for place in self._places()), default=0)
+    def _search(self, asked: SearchSpec, rounds: Rounds) -> tuple[Found, Sequence[RunSpec]]:
+        runs, aim, places = self._known(asked), self._aim(asked), self._places()
+        before = [self._measured(asked, run) for run in runs]
+        number = 1 + max((place.round for place in places), default=0)
+        position = 1 + max((place.position for place in places), default=0)
         self._tell(rounds, asked, f"searching for {looked_for(asked.slos)}")
         repeats: dict[float, int] = {}
         for run in self._runs(asked):
             repeats[run.level] = max(run.repeat, repeats.get(run.level, 0))
 
         def measure(level: float, requests: int, _: int) -> Measured:
-            nonlocal count
+            count = len(runs) - len(before)
             repeats[level] = repeats.get(level, 0) + 1  # other gaps and prompts than those of the level's earlier runs
             run = asked.run(level, requests, repeats[level])
             place = Place(number + count // ROUND, 1, position + count)
             rounds.progress.add([run])
             rounds.one(run, place)
-            count += 1
-            known.runs.append(run)
-            known.measured.append(self._measured(asked, run))
-            return known.measured[-1]
+            runs.append(run)
+            return self._measured(asked, run)
 
-        budget = self._budget(asked, known)
+        budget = self._budget(asked, runs)
 
         def report(found: Found) -> None:
             why = found.looks[-1].reasons
@@ -153,45 +140,44 @@ class LadderSearches:
             load = load_of(asked.first, rounds.launch, self.plan.measurement.request_timeout_s)
             probed = probe(aim, sender(rounds.target, load, lambda: refuse_ended(rounds.server)))
             refuse_dead(rounds.server)
-            keep(probed, _probed(asked))
+            write_record(probed, _probed(asked))
             self._tell(rounds, asked, probed_text(probed, aim))
             return probed
 
         def announce(run: Next) -> None:
             self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(aim, budget, measure, before, report, begin, announce, kept(_probed(asked)))
+        found = search(aim, budget, measure, before, report, begin, announce, read_known(Probed, _probed(asked)))
         answer = found.answer
         self.say(f"{asked.key}: {answer_text(answer, aim)}, after {count_text(len(found.looks), 'run')} ({answer.why})")
-        return found, known
+        return found, runs
 
     def _tell(self, rounds: Rounds, asked: SearchSpec, known: str) -> None:
         """Say what a search knows so far, to those who watch too."""
         self.say(f"{asked.key}: {known}")
         rounds.progress.state(f"{asked.key}: {known}")
 
-    def _finished(self, asked: SearchSpec) -> tuple[Found, _Known] | None:
-        """A search that has ended here, or that needs no more than what is measured; None where it needs more."""
+    def _finished(self, asked: SearchSpec) -> tuple[Found, Sequence[RunSpec]] | None:
+        """A search that has ended here, or that needs no more than what is measured, and its runs; None where it needs more."""
         if asked.key in self._done:
             return self._done[asked.key]
-        known = self._known(asked)
+        runs = self._known(asked)
 
         def measure(*_: object) -> Never:
             raise _Unmeasured
 
         try:
-            aim, budget, before = self._aim(asked), self._budget(asked, known), kept(_probed(asked))
-            found = search(aim, budget, measure, known.measured, begin=measure, before=before)
-            self._done[asked.key] = found, known
+            aim, budget, before = self._aim(asked), self._budget(asked, runs), read_known(Probed, _probed(asked))
+            measured = [self._measured(asked, run) for run in runs]
+            self._done[asked.key] = search(aim, budget, measure, measured, begin=measure, before=before), runs
             return self._done[asked.key]
         except _Unmeasured:
             return None
 
-    def _known(self, asked: SearchSpec) -> _Known:
+    def _known(self, asked: SearchSpec) -> list[RunSpec]:
         """What is measured of a search, in the order in which it was; runs of levels that the study lists are among it."""
         without = self.terms.without if self.terms else ()
-        runs = [run for run in self._runs(asked) if run.digest not in without]
-        return _Known(runs, [self._measured(asked, run) for run in runs])
+        return [run for run in self._runs(asked) if run.digest not in without]
 
     def _runs(self, asked: SearchSpec) -> list[RunSpec]:
         return found_runs([asked], self.store.root.glob(f"{self.spec.name}/*/{RECORD}"))
@@ -208,13 +194,13 @@ class LadderSearches:
     def _places(self) -> list[Place]:
         """Where the deployment's runs stand: those that the study lists, and what its searches measured."""
         listed = [self.plan.place_of(run) for run in self.plan.listed_of(self.spec.name)]
-        records = [self._record(run) for each in self.searches for run in self._known(each).runs]
+        records = [self._record(run) for each in self.searches for run in self._known(each)]
         return listed + [Place(r.round, r.session or 1, r.position or 0) for r in records if r.round is not None]
 
-    def _budget(self, asked: SearchSpec, known: _Known) -> Budget:
+    def _budget(self, asked: SearchSpec, runs: Sequence[RunSpec]) -> Budget:
         """The search's own, and what runs took that the study lists anyway."""
         listed = {run.digest for run in self.plan.listed_of(self.spec.name)}
-        given = [m.row["duration_s"] or 0.0 for run, m in zip(known.runs, known.measured, strict=True) if run.digest in listed]
+        given = [self._measured(asked, run).row["duration_s"] or 0.0 for run in runs if run.digest in listed]
         return Budget(asked.settings.runs + len(given), asked.settings.seconds + sum(given))
 
     def _record(self, run: RunSpec) -> RunRecord:
@@ -253,12 +239,8 @@ def _aim(asked: SearchSpec) -> Aim:
     )
 
 
-def _record(asked: SearchSpec, aim: Aim, found: Found, runs: Sequence[RunSpec], measured: Sequence[Measured]) -> SearchRecord:
-    """What a search found.
-
-    Args:
-        runs, measured: behind it, in the order in which the search took them into account.
-    """
+def _record(asked: SearchSpec, aim: Aim, found: Found, runs: Sequence[RunSpec]) -> SearchRecord:
+    """What a search found. Args: runs: behind it, in the order in which the search took them into account."""
     answer = found.answer
     return SearchRecord(
         name=asked.name,
@@ -275,16 +257,14 @@ def _record(asked: SearchSpec, aim: Aim, found: Found, runs: Sequence[RunSpec], 
         runs=tuple(
             SearchedRun(
                 level=run.level,
-                requests=each.row["requests"],
+                requests=look.requests,
                 repeat=run.repeat,
                 digest=run.digest,
-                excess={
-                    key: round(excess.value, 4)
-                    for key, excess in (look.observation.excesses if look.observation else {}).items()
-                    if key not in (FAILED, GROWTH)
-                },
+                excess={key: round(each.value, 4) for key, each in look.observation.of_slos.items()}
+                if look.observation
+                else {},
             )
-            for run, each, look in zip(runs, measured, found.looks, strict=True)
+            for run, look in zip(runs, found.looks, strict=True)
         ),
         turns=aim.turns,
     )

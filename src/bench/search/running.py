@@ -21,12 +21,12 @@ from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.measure.warmup import reference_load
-from bench.runs.files import digest
+from bench.runs.files import digest, read_known, write_record
 from bench.runs.request import RequestRecord
 from bench.runs.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.measured import judged_run, sender, speed
 from bench.search.placing import ROUND, Aim
-from bench.search.probe import Probed, keep, kept, probe
+from bench.search.probe import Probed, probe
 from bench.search.search import Measured
 from bench.shipped import commit_of
 from bench.study.config import Measurement, Thresholds
@@ -94,12 +94,12 @@ class RunningServer:
         self.say("probe", None)
         found = probe(aim, sender(self.target, _unheard(self._load(1.0, 1, 0))))
         self._refuse_gone()
-        keep(found, self._probed)
+        write_record(found, self._probed)
         return found
 
     def probed(self) -> Probed | None:
         """What the last probe of this load found, by the same SLOs."""
-        return kept(self._probed)
+        return read_known(Probed, self._probed)
 
     @property
     def _probed(self) -> Path:

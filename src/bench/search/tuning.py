@@ -107,13 +107,8 @@ class _Servers:
             return before
         self.say(f"{ask.candidate}: {ask.phase}" + (f", round {ask.round}" if ask.phase != "first look" else ""))
         self.kept.append(self._visited(ask))
-        self._keep()
+        write_record(Visits(digest=self.digest, visits=tuple(self.kept)), Path(Paths.VISITS))
         return self.kept[-1]
-
-    def _keep(self) -> None:
-        file = Path(Paths.VISITS)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_record(Visits(digest=self.digest, visits=tuple(self.kept)), file)
 
     def _visited(self, ask: Ask) -> Visit:
         name, began, since = ask.candidate, time.time(), time.monotonic()

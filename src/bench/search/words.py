@@ -18,7 +18,6 @@ from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next, expected_s
 from bench.shipped import BENCH
-from bench.statistics.observation import FAILED, GROWTH
 from bench.study.slo import Slo, time_text
 
 # What bounds a search, and what helps where its runs are invalid, as a study has it.
@@ -206,9 +205,7 @@ def look_text(look: Look, aim: Aim) -> str:
     if look.observation is None:
         return f"{start}: too short to judge"
     seen = look.observation
-    key, worst = max(
-        ((key, each) for key, each in seen.excesses.items() if key not in (FAILED, GROWTH)), key=lambda item: item[1].value
-    )
+    key, worst = max(seen.of_slos.items(), key=lambda item: item[1].value)
     name = criterion_text(key)
     bound = abs(worst.value) > CAP - _SPEEDS
     beyond = "" if not bound else "less than " if worst.value < 0 else "more than "

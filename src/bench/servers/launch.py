@@ -53,7 +53,6 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
     if made and geometry:
         refuse_unfit(spec, geometry, longest, _version(spec, record))
     content = resolve_launch(spec, record, made)
-    launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(content, launch)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
 
-from bench.statistics.textbook import variance_by_chance
+from bench.statistics.textbook import CONFIDENCE, variance_by_chance
 
 FAILED, GROWTH = "failed", "growth"
 NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search
@@ -66,6 +66,11 @@ class Observation:
         return self.load if self.asked is None else self.asked
 
     @property
+    def of_slos(self) -> dict[str, Excess]:
+        """Its excesses of SLOs, by their columns."""
+        return {key: each for key, each in self.excesses.items() if key not in (FAILED, GROWTH)}
+
+    @property
     def alike(self) -> float:
         """How many requests in a row show as much as a single independent one."""
         return max(each.alike for each in self.excesses.values())
@@ -78,7 +83,7 @@ class Observation:
     @property
     def slow(self) -> bool:
         """Whether an SLO is missed, by the estimate alone."""
-        return any(each.value > 0 for key, each in self.excesses.items() if key not in (FAILED, GROWTH))
+        return any(each.value > 0 for each in self.of_slos.values())
 
     @property
     def carried(self) -> bool:
@@ -93,19 +98,15 @@ class Observation:
         Args:
             speed: of the machine during the run ÷ the usual one.
         """
-        by = math.log(speed)
-        excesses = {
-            key: each if key in (FAILED, GROWTH) else replace(each, value=each.value + by)
-            for key, each in self.excesses.items()
-        }
-        return replace(self, load=self.load if self.held else self.load / speed, excesses=excesses, asked=self.level)
+        moved = {key: replace(each, value=each.value + math.log(speed)) for key, each in self.of_slos.items()}
+        load = self.load if self.held else self.load / speed
+        return replace(self, load=load, excesses={**self.excesses, **moved}, asked=self.level)
 
 
 # standard deviation of ln time of one reference load, against its round's speed; measured: docs/explanation/search.md, 5 to 9 % of
 # vLLM's CPU build on two cores
 _REFERENCE_NOISE = 0.07
-_FEWEST_SPEEDS = 3  # fewest rounds that show which speed of a machine is usual; derived: of two nobody knows which one it is
-_BY_CHANCE = 0.1  # probability with which noise alone may look like drift; convention
+FEWEST_SPEEDS = 3  # fewest rounds that show which speed of a machine is usual; derived: of two nobody knows which one it is
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,13 @@ def speeds(seen: Sequence[Reference]) -> list[float]:
         for i, run in enumerate(seen):
             if run.speed and run.load == kind:
                 rounds[run.round][i] = math.log(run.speed)
-        if len(rounds) < _FEWEST_SPEEDS:
+        if len(rounds) < FEWEST_SPEEDS:
             continue
         references = [set(known.values()) for known in rounds.values()]  # several runs may have one
         logs = [fmean(each) for each in references]
         noises = [_REFERENCE_NOISE**2 / len(each) for each in references]
         of_all, by_noise, usual = variance(logs), fmean(noises), median(logs)
-        real = max(0.0, of_all - by_noise * variance_by_chance(len(logs) - 1, _BY_CHANCE))
+        real = max(0.0, of_all - by_noise * variance_by_chance(len(logs) - 1, 1 - CONFIDENCE))
         for known, log, noise in zip(rounds.values(), logs, noises, strict=True):
             relative = math.exp(real / max(of_all - by_noise + noise, 1e-12) * (log - usual)) if real else 1.0
             found = [relative if i in known else each for i, each in enumerate(found)]

@@ -21,7 +21,6 @@ from bench.study.specs import RunSpec
 def remember_study(file: Path, scale: str | None = None) -> None:
     """Note the study's file and its scale, for commands that are about the results here."""
     record = Path(Paths.STUDY)
-    record.parent.mkdir(parents=True, exist_ok=True)
     write_object({"file": str(file), **({"scale": scale} if scale else {})}, record)
 
 
@@ -158,5 +157,4 @@ def write_index(plan: Plan, deployment: str, session: int, store: Store) -> None
         },
     )
     path = Paths.session(deployment, session)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_record(index, path)
