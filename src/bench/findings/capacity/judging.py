@@ -27,10 +27,6 @@ from bench.study.slo import Slo, applying
 # much is dearer than too little
 DOUBT = 0.25
 
-# degrees of freedom that `SPEEDS_DIFFER` counts for beside those of a single pair of runs; tuned: tests/findings/test_carried.py, 95 %
-# intervals hold with noise of up to 10 %
-_PAIR_WEIGHT = 1
-
 
 @dataclass(frozen=True)
 class Miss:
@@ -225,8 +221,8 @@ def noise_of(levels: Sequence[Level]) -> float:
         if len(rates) > 1 and rates.mean() > 0:
             squares += float(np.sum((rates / rates.mean() - 1) ** 2))
             freedom += len(rates) - 1
-    if freedom == 1:  # whose interval would be wider than anything that was measured
-        squares, freedom = squares + _PAIR_WEIGHT * SPEEDS_DIFFER**2, freedom + _PAIR_WEIGHT
+    if freedom == 1:  # whose interval would be wider than anything that was measured: another pair differs as sessions do
+        squares, freedom = squares + SPEEDS_DIFFER**2, 2
     return student_t(freedom) * math.sqrt(squares / freedom) if freedom else 0.0
 
 
