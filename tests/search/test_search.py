@@ -172,7 +172,7 @@ def test_a_rounds_speed_is_the_mean_of_its_runs():
 
     once, thrice = relative((1.0,), (1.0,), (1.0,), (1.2,)), relative(*([(1.0, 1.001, 0.999)] * 3), (1.2, 1.201, 1.199))
     assert once[-1] == 1.0
-    assert 1.1 < thrice[-1] < 1.2
+    assert 1.08 < thrice[-1] < 1.2
     assert relative(*([(1.0, 1.0, 1.0)] * 3), (0.8, 1.25, 1.0)) == [1.0] * 12
     # Records of earlier versions have one for several runs.
     assert relative(*([(1.0, 1.0, 1.0)] * 3), (1.2, 1.2, 1.2))[-1] == pytest.approx(once[-1])
@@ -233,13 +233,13 @@ def test_a_run_has_what_its_percentile_and_its_latencies_take():
     assert aim(held=False).requests(100, 2.0, [], near=True) == 4800
     assert aim(held=False, burstiness=0.5).requests(1, 0.1, [], near=False) == 100
     assert aim().requests(1, 0.1, [seen(1, 0.0, failed=1)], near=True) == 800
-    # Three seconds at least, whatever comes in a shorter time.
-    assert aim().requests(100, 0.1, [], near=True) == 3000
+    # Five seconds at least, whatever comes in a shorter time.
+    assert aim().requests(100, 0.1, [], near=True) == 5000
     # On the way up a closed loop's latency is that of a load far below, at which its requests would come too fast.
     assert aim().requests(100, 0.1, [], near=False) == 600
-    assert aim(held=False).requests(1000, 0.01, [], near=False) == 3000
+    assert aim(held=False).requests(1000, 0.01, [], near=False) == 5000
     assert aim(held=False).requests(1000, 0.01, [], near=True) == 20_000
-    assert aim(held=False, turns=4).requests(100, 0.01, [], near=False) == 300  # conversations
+    assert aim(held=False, turns=4).requests(100, 0.01, [], near=False) == 500  # conversations
     chat = aim(held=False, turns=4, think_s=2.0)
     assert chat.requests(0.1, 0.1, [], near=False) == 13  # conversations, of 50 requests
     assert chat.requests(10, 0.5, [], near=False) == 6 * 10 * (4 * 0.5 + 3 * 2.0)
@@ -278,10 +278,10 @@ def test_a_search_ends_with_its_budget_and_claims_no_more_than_was_measured():
     assert isinstance(place(wild, aim(held=False)), Step)
 
 
-def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds():
-    """At 5 requests/s: 45 s, a fourth of what is spent, a tenth of all, what is left; a first look may take longer."""
+def test_runs_are_short_at_first_and_none_takes_more_than_a_ninth_of_the_seconds():
+    """At 5 requests/s: 45 s, a fourth of what is spent, a ninth of all, what is left; a first look may take longer."""
     for seconds, least, spent, requests in [
-        (600.0, 50, 20.0, 225), (600.0, 50, 400.0, 300), (200.0, 50, 20.0, 100), (600.0, 50, 590.0, 50),
+        (600.0, 50, 20.0, 225), (600.0, 50, 400.0, 333), (180.0, 50, 20.0, 100), (600.0, 50, 590.0, 50),
         (600.0, 400, 20.0, 400),
     ]:  # fmt: skip
         found = Found(UNKNOWN, [Look(10.0, round(5 * spent), spent, None)])

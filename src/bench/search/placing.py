@@ -31,15 +31,14 @@ _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.searc
 _FEWEST_CUT = 20
 _BEYOND = 2.0  # expected requests of a first run beyond the percentile, or failures; tuned: benchmarks.search
 _MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tuned: benchmarks.search
-_LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second
-# shortest run of a rate near the limit (s): a fast server's queue takes that long to show; tuned: benchmarks.find_scale
-_LEAST_NEAR_S = 20.0
+# shortest run (s), of a rate near the limit four times that: a fast server's queue takes so long to show; tuned: benchmarks.find_scale
+_LEAST_S = 5.0
 _LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search
-_LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
+FIRST_LATENCY_S = (
+    _LEAST_S / _LATENCIES
+)  # assumed E2E (s) until one is known; derived: the shortest run is as long as one should be
 # standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
 _SURE_ENOUGH = 0.3
-_MOST_AT_ALL = 1e-3  # least weight of a rate far above it, for runs that show it; convention
-_MOST_ERROR = 0.12  # standard error of ln highest throughput; tuned: benchmarks.search
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,9 @@ class Prior:
     """What a closed loop shows of the highest rate before any run of it.
 
     Attributes:
-        middle: a rate (unit of a load) below which it lies as likely as above. error: standard error of its logarithm.
+        middle: a rate (unit of a load) below which it lies as likely as above.
         most: throughput that no rate within the SLOs exceeds (unit of a load).
+        error: standard error of the logarithm of both.
     """
 
     middle: float
@@ -57,17 +57,15 @@ class Prior:
 
     def belief(self, belief: Belief, bottom: float, top: float) -> Belief:
         """The posterior of this and of what runs show. Args: bottom, top: lowest and highest load of these runs."""
-        from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
+        from scipy.special import stdtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
 
         limits = belief.limits.copy()  # those beyond all runs lie anywhere within the next factor
         below, above = (np.flatnonzero(each) for each in (limits <= 0, np.isinf(limits)))
         limits[below] = bottom * np.geomspace(1 / BEYOND, 1, len(below) + 1)[:-1]
         limits[above] = top * np.geomspace(1, BEYOND, len(above) + 1)[1:]
         off = np.log(limits / self.middle) / self.error
-        below_most = np.maximum(_MOST_AT_ALL, ndtr(np.log(self.most / limits) / _MOST_ERROR))
-        weights = (1 + off**2 / FREEDOM) ** (
-            -(FREEDOM + 1) / 2
-        ) * below_most  # Student's t: its tails leave the last word to the runs
+        # Student's t, of both: its tails leave the last word to the runs.
+        weights = (1 + off**2 / FREEDOM) ** (-(FREEDOM + 1) / 2) * stdtr(FREEDOM, np.log(self.most / limits) / self.error)
         shares = (np.cumsum(weights) - weights / 2) / weights.sum()
         ranks = (np.arange(len(limits)) + 0.5) / len(limits)
         return Belief(np.exp(np.interp(ranks, shares, np.log(limits))))
@@ -136,20 +134,17 @@ class Aim:
         """
         allowed = min((1 - slo.share) * self.shares.get(slo.request_class or "", 1.0) for slo in self.slos)
         count = max(_FEWEST_CUT if cut else _FEWEST_REQUESTS, round(_BEYOND / allowed, 6)) / min(1.0, self.burstiness)
+        times = _MORE_NEAR if near else 1
         if near:
-            count *= _MORE_NEAR
+            count *= times
             count *= _more(load, count, observations, _SURE_ENOUGH * self.precision)
             if self.failed_share and any(each.failed for each in observations):
                 count = max(count, _MORE_NEAR * _BEYOND / self.failed_share)
         at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
         rate = load / latency_s if self.held else load
         # On a closed loop's way up the latency is that of a load far below, at which requests would come too fast.
-        least_s = 0.0 if self.held and not near else _LEAST_S if self.held or not near else _LEAST_NEAR_S
-        return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once, least_s * rate))
-
-    def latencies(self, *, near: bool) -> float:
-        """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""
-        return max(_LATENCIES, _LATENCIES_NEAR / self.turns) if near else _LATENCIES
+        least_s = _LEAST_S * (near if self.held else times)
+        return math.ceil(max(count / self.turns, _LATENCIES * max(1, times / self.turns) * at_once, least_s * rate))
 
 
 @dataclass(frozen=True)

@@ -9,28 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
 from bench.parse.observation import MOST_EXCESS
-from bench.runs.files import read_known, write_record
 from bench.search.placing import Aim, Prior, level_of
 from bench.statistics.limit import BEYOND
-from bench.statistics.percentiles import place
+from bench.statistics.percentiles import BOUND_CONFIDENCE, place
 from bench.study.slo import Slo
 
-_SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
+LONGEST_S = 45.0  # longest probe, and run that is always allowed (s); tuned: benchmarks.find_scale
 _WITHIN = 0.75  # highest rate ÷ the highest throughput of a closed loop that misses an SLO; tuned: benchmarks.search
 _ERROR = 0.16  # standard error of its logarithm; tuned: benchmarks.search, with 4 degrees of freedom 22 %
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
 _WAVES = 2  # answers of each place in flight; tuned: benchmarks.find_scale
 _SLOW_S = 4.0  # E2E (s) above which one answer of each place does; tuned: benchmarks.find_scale
-_RISES = 1.15  # throughput ÷ that of a fourth as many in flight, below which it no longer rises; tuned: benchmarks.find_scale
+# throughput ÷ that of a fourth as many in flight, below which it no longer rises; derived: by less than it is known
+_RISES = math.exp(_ERROR)
 _MOST = 1024  # most requests in flight; convention
 _FAILING = 0.1  # share of failures that is no accident, if fewer may fail; convention
-# probability with which all of so many single requests may miss though no more than are allowed do; convention
-_BY_CHANCE = 0.01
 _FEWEST_ALONE = 2  # fewest single requests of which that is said: the first may find a server that is not warm; convention
 _SHOWS = 2.0  # answers/s from which steps show the highest rate; convention: fewer than five answers in one show too little
 
@@ -90,7 +87,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe found.
+    """What a probe found; it is kept, so that a search which goes on is not probed again.
 
     Attributes:
         load: where the search begins. rate: the highest throughput that was seen (requests/s). in_flight: with so many.
@@ -117,7 +114,7 @@ def probe(aim: Aim, send: Send) -> Probed:
     most = min(_MOST, math.floor(aim.highest)) if aim.held else _MOST
     while True:
         count = max(waves * in_flight, math.ceil(_STEP_S * steps[-1].rate)) if steps else 1
-        replies = send(in_flight, count, _SECONDS - spent)
+        replies = send(in_flight, count, LONGEST_S - spent)
         if not replies:  # the server does not accept that many connections
             break
         spent += _length(replies)
@@ -127,7 +124,7 @@ def probe(aim: Aim, send: Send) -> Probed:
             spent += seconds
         in_flight = min(most, round(BEYOND) * in_flight)
         waves = 1 if steps[-1].e2e_s > _SLOW_S else _WAVES
-        if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > _SECONDS:
+        if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > LONGEST_S:
             break
     best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
     missed = bool(steps) and (steps[-1].reached or 0.0) > 1
@@ -153,27 +150,16 @@ def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, 
     replies, spent = list(first), 0.0
     while missed := [slo for slo in aim.slos if _missed(slo, replies)]:
         count = {slo: len(_limited(slo, replies)) for slo in missed}
-        sure = [slo for slo in missed if count[slo] >= _FEWEST_ALONE and (1 - slo.share) ** count[slo] <= _BY_CHANCE]
+        sure = [slo for slo in missed if count[slo] >= _FEWEST_ALONE and (1 - slo.share) ** count[slo] <= 1 - BOUND_CONFIDENCE]
         if sure:
             worst, least = max(((slo, _least(slo, replies)) for slo in sure), key=lambda pair: _of_limit(*pair) or 0.0)
             latency_s = worst.limit_s * (_of_limit(worst, least) or 0.0)
             return Alone(worst, latency_s, count[worst], cut=least.latencies[worst.metric] is None), spent
-        if spent >= _SECONDS or not (further := send(1, 1, _SECONDS - spent)):
+        if spent >= LONGEST_S or not (further := send(1, 1, LONGEST_S - spent)):
             break
         spent += _length(further)
         replies += further
     return None, spent
-
-
-def keep(probed: Probed, file: Path) -> None:
-    """Keep what a probe found beside the runs that follow: a search that goes on from them is not probed again."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_record(probed, file)
-
-
-def kept(file: Path) -> Probed | None:
-    """What `keep` kept; None where there is nothing that can be read."""
-    return read_known(Probed, file)
 
 
 def _missed(slo: Slo, replies: Sequence[Reply]) -> bool:

@@ -13,19 +13,15 @@ import polars as pl
 
 from bench.errors import BenchError
 from bench.parse.observation import observed, unjudged
-from bench.search.placing import FEWEST_RUNS, Aim, Answer, Step, Why, answer_so_far, place
-from bench.search.probe import Alone, Probed
-from bench.statistics.observation import Observation, Reference, speeds
+from bench.search.placing import FEWEST_RUNS, FIRST_LATENCY_S, ROUND, Aim, Answer, Step, Why, answer_so_far, place
+from bench.search.probe import LONGEST_S, Alone, Probed
+from bench.statistics.observation import FEWEST_SPEEDS, Observation, Reference, speeds
 
-_LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
+_FIT = FEWEST_SPEEDS * ROUND  # runs that fit into a budget, however small; derived: they show how fast the machine usually is
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
-_SHORT_S = 45.0  # run that is always allowed (s); tuned: benchmarks.search
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
-_INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
-_FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
-# runs that a search takes to ± 10 %, in the median, of a rate and of what is held; measured: benchmarks.search --loop
-_USUAL_RUNS = {False: 8, True: 6}
-_USUAL_PRECISION = 0.1  # the precision of these; convention
+# runs of a search × its precision², in the median, of a rate and of what is held: 8 and 6 to ± 10 %; measured: benchmarks.search
+_USUAL_RUNS = {False: 0.08, True: 0.06}
 _NOTHING = Answer(0.0, 0.0, math.inf, "runs")  # what is known before the first run
 
 
@@ -135,7 +131,7 @@ def search(
     found = Found(_NOTHING, probed=probed, alone=shown.alone if shown else None)
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
-    latency_s, longer = (shown and shown.latency_s) or _FIRST_LATENCY_S, 1.0
+    latency_s, longer = (shown and shown.latency_s) or FIRST_LATENCY_S, 1.0
     looked = cache(lambda number, speed: _look(runs[number], aim, speed))
     former = list(known)
     began = len(former)  # runs that were invalid may be valid by now
@@ -182,8 +178,8 @@ def expected_s(probed: Probed, aim: Aim) -> float | None:
         return None
     short, long = (aim.requests(probed.load, probed.latency_s, [], near=near) for near in (False, True))
     pace = probed.load / (probed.latency_s if aim.held else 1.0)
-    run_s = max(short / pace, min(long / pace, _SHORT_S))
-    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] * (_USUAL_PRECISION / aim.precision) ** 2)
+    run_s = max(short / pace, min(long / pace, LONGEST_S))
+    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] / aim.precision**2)
 
 
 def _ended(found: Found, aim: Aim, why: Why) -> Found:
@@ -201,7 +197,7 @@ def fitting_requests(
     requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim, latency_s: float = 0.0
 ) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
-    tenth of all and a fourth of those that are spent, at the pace of the run whose load is nearest.
+    ninth of all and a fourth of those that are spent, at the pace of the run whose load is nearest.
 
     Short runs first: most searches need no long one. Where neighbours are alike for long, a run that tells as much as asked would leave
     no time for a second one; and what runs differ by on a real machine no single one shows, however long.
@@ -216,7 +212,7 @@ def fitting_requests(
     requests = math.floor(max(0.0, min(requests, (left_s - _last_s(aim, latency_s)) * expected)))
     nearest = _nearest(load, found)
     pace = nearest.requests / nearest.seconds / aim.turns if nearest else expected
-    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
+    longest_s = min(budget.seconds / _FIT, max(LONGEST_S, _OF_SPENT * found.seconds))
     longest = max(least, longest_s * pace)
     return math.floor(min(requests, longest, left_s * pace))
 
@@ -265,8 +261,8 @@ def _latency(row: Mapping[str, Any]) -> float | None:
 
 def _spent(found: Found, budget: Budget, began: int) -> Why | None:
     """Which budget is spent; or that runs cannot be trusted. Args: began: how many runs were known before."""
-    last = found.looks[began:][-_INVALID_IN_A_ROW:]
-    if len(last) == _INVALID_IN_A_ROW and all(look.reasons for look in last):
+    last = found.looks[began:][-ROUND:]
+    if len(last) == ROUND and all(look.reasons for look in last):
         return "invalid"
     if len(found.looks) >= budget.runs:
         return "runs" if found.observations else "short"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.statistics.observation import FAILED, GROWTH, SLOWER, SPEEDS_DIFFER, Observation
-from bench.statistics.textbook import TAIL
+from bench.statistics.textbook import TAIL, Z
 
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
@@ -22,19 +22,13 @@ NOMINAL = 1 - TAIL
 _COARSE = 60  # grid points of a curve over all loads; convention
 _FINE = 140  # grid points of a curve over the loads that may hold the limit; convention
 _LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no far run's error vanishes; tuned: benchmarks.search
-_SURELY = 3.5  # standard errors beyond which the sign of a curve is known; convention: half and double do as well
 _PICKED = 25  # fits that are drawn from; convention
-_DRAWS = 16  # draws of each fit; convention
+_DRAWS = 400  # draws of a limit; convention
 _CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
-_PLACES = 800  # places of the capacity by backlog growth that are weighed; convention
-_LEAST = 1e-300  # what keeps a probability from being 0; convention
-_STEP = 0.05  # step in ln load over which a slope is taken; convention
 BEYOND = 2.0  # factor beyond the measured loads up to which a limit is looked for; tuned: benchmarks.search
-_ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
-_BENDS = 0.02  # share of the variance of a smooth motion that is not smooth; convention
-_LINE = 3.0  # prior standard deviation of the excess at the middle of the loads, and of its slope; tuned: benchmarks.search
+# prior standard deviation of the excess at the middle of the loads, and of its slope about 1; tuned: benchmarks.search
+_LINE = 3.0
 _SPEED = 0.03  # by how much rounds' speeds are unknown (standard deviation of the logarithm); tuned: benchmarks.search
-_SLOPE = 1.5  # prior mean of that slope; tuned: benchmarks.search
 # roughnesses of the curve that are tried (standard deviation over one e-fold of load), and prior weights; tuned: benchmarks.search
 _ROUGH = ((0.05, 0.5), (0.2, 1.0), (0.5, 1.5), (1.0, 1.5), (2.0, 1.0), (5.0, 0.5))
 # noises between runs that are tried (standard deviation of the excess), and prior weights; tuned: benchmarks.search
@@ -86,7 +80,7 @@ def beliefs(observations: Sequence[Observation], seed: int = 0) -> dict[str, Bel
     Failures count where there are any: few runs are long enough to show that at most 1 % fail, and of a server that refuses nothing
     the SLOs, which a failed request misses too, bound the rest. Growth counts wherever it is known.
     """
-    keys = [key for key in dict.fromkeys(key for each in observations for key in each.excesses) if key not in (FAILED, GROWTH)]
+    keys = [*dict.fromkeys(key for each in observations for key in each.of_slos)]
     keys += [FAILED] if any(each.failed for each in observations) else []
     random = np.random.default_rng(seed)
     found = {key: Belief(_by_criterion(observations, key, random)) for key in keys}
@@ -103,15 +97,16 @@ def believe_growth(observations: Sequence[Observation]) -> Belief:
     from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
 
     loads, growth, errors = np.array([(each.load, each.growth, each.growth_error) for each in observations]).T
-    x = np.linspace(math.log(loads.min()) - math.log(BEYOND), math.log(loads.max()) + math.log(BEYOND), _PLACES)
+    x = np.linspace(math.log(loads.min()) - math.log(BEYOND), math.log(loads.max()) + math.log(BEYOND), _DRAWS)
     stay = np.maximum(0, 1 - np.exp(x)[:, None] / loads)
     noise = np.hypot(errors, SPEEDS_DIFFER * (stay > 0))
     off = (growth - stay) / noise
     waiting = -(off**2) / 2 - np.log(noise * math.sqrt(2 * math.pi))
-    sharing = np.log(np.maximum(ndtr(off) - ndtr((growth - 1) / noise), _LEAST) / np.maximum(1 - stay, _LEAST))
+    never = np.finfo(float).tiny
+    sharing = np.log(np.maximum(ndtr(off) - ndtr((growth - 1) / noise), never) / np.maximum(1 - stay, never))
     logs = np.stack([waiting.sum(axis=1), np.where(stay > 0, sharing, waiting).sum(axis=1)])
     below = np.cumsum(np.exp(logs - logs.max()).sum(axis=0))
-    ranks = (np.arange(_PICKED * _DRAWS) + 0.5) / (_PICKED * _DRAWS)
+    ranks = (np.arange(_DRAWS) + 0.5) / _DRAWS
     limits: Floats = np.exp(np.interp(ranks, below / below[-1], x))
     rounds = len({each.round for each in observations})
     limits = limits * np.exp(SPEEDS_DIFFER / math.sqrt(rounds) * np.random.default_rng(0).standard_normal(len(limits)))
@@ -131,16 +126,14 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
         x=np.log([each.load for each in observations]),
         raw=raw,
         errors=np.array([each.error for each in seen]),
-        by_speed=_steepness(raw) * float(key not in (FAILED, GROWTH)),
+        by_speed=_steepness(raw) * float(key != FAILED),
         together=np.array([[a.round is not None and a.round == b.round for a in observations] for b in observations]),
         moves=not observations[0].held,
     )
     found = _limits(runs, random)
     if any(each.odds is None for each in seen):
         return found
-    odds, errors, at = (
-        np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen], [x.odds_at for x in seen])
-    )
+    odds, errors, at = map(np.array, ([x.odds for x in seen], [x.odds_error for x in seen], [x.odds_at for x in seen]))
     # Latencies that are all alike pass the limit together: a machine that is a little slower turns few misses into many.
     slopes = np.abs(_bounded(at) - _bounded(odds)[:, None]) / np.abs(SLOWER)
     by_odds = _limits(replace(runs, raw=odds, errors=errors, by_speed=slopes.max(axis=1)), random)
@@ -200,8 +193,8 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
         variance = np.diag(spread).copy()
         np.fill_diagonal(spread, variance + 1e-8)
         root = np.linalg.cholesky(spread)
-        draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
-        above += (draws > 0).sum(axis=0) / (_PICKED * _DRAWS)
+        draws = middle + random.standard_normal((fit.times * _DRAWS // _PICKED, len(grid))) @ root.T
+        above += (draws > 0).sum(axis=0) / _DRAWS
         limits.append(_zeros(grid, draws, width / (variance + 1e-4)))
     found = np.concatenate(limits)
     _spread_over_cliffs(found, x, above[at], random)
@@ -239,11 +232,13 @@ class _Fit:
     def at(self, points: Floats) -> tuple[Floats, Floats]:
         """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
         gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough, self.motion))
-        return _SLOPE * points + gain.T @ self.white, gain
+        # Before any run a latency rises in proportion to the load.
+        return points + gain.T @ self.white, gain
 
     def slopes(self) -> Floats:
-        rise: Floats = self.at(self.x + _STEP)[0] - self.at(self.x - _STEP)[0]
-        return np.maximum(0.0, rise) / (2 * _STEP)
+        """Of the curve at the measured loads, over what a machine's speed may move them by."""
+        rise: Floats = self.at(self.x + SPEEDS_DIFFER)[0] - self.at(self.x - SPEEDS_DIFFER)[0]
+        return np.maximum(0.0, rise) / (2 * SPEEDS_DIFFER)
 
 
 def _covariance(a: Floats, b: Floats, rough: float, motion: Motion) -> Floats:
@@ -258,9 +253,9 @@ def _brownian(a: Floats, b: Floats) -> Floats:
 
 
 def _integrated(a: Floats, b: Floats) -> Floats:
-    """Covariance of the integral of a two-sided Brownian motion from the centre on, and a little of the motion itself, for bends."""
+    """Covariance of the integral of a two-sided Brownian motion from the centre on."""
     near, far = np.minimum(np.abs(a)[:, None], np.abs(b)[None, :]), np.maximum(np.abs(a)[:, None], np.abs(b)[None, :])
-    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0) + _BENDS * _brownian(a, b)
+    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0)
     return covariance
 
 
@@ -275,7 +270,7 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
 
     def rooted(motion: Motion, rough: float, these: slice) -> tuple[Floats, Floats]:
         lower = np.linalg.cholesky(_covariance(x, x, rough, motion) + noise[these])
-        return lower, np.linalg.solve(lower, np.broadcast_to((y - _SLOPE * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
+        return lower, np.linalg.solve(lower, np.broadcast_to((y - x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
 
     likelihoods = []
     for motion, rough, weight in curves:  # the matrices of all would fill the memory of many runs
@@ -303,7 +298,7 @@ def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
     for fit in fits:
         middle, gain = fit.at(coarse - centre)
         variance = np.diag(_covariance(coarse - centre, coarse - centre, fit.rough, fit.motion)) - (gain**2).sum(axis=0)
-        unsure |= np.abs(middle) < _SURELY * np.sqrt(np.maximum(variance, 1e-12))
+        unsure |= np.abs(middle) < Z * np.sqrt(np.maximum(variance, 1e-12))
         unsure[:-1] |= (middle[:-1] < 0) & (middle[1:] >= 0)
     between = np.flatnonzero(unsure)
     first, last = (between[0] - 1, between[-1] + 1) if len(between) else (0, _COARSE)
