@@ -25,7 +25,6 @@ _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
 ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 FEWEST_RUNS = ROUND + 1  # fewest runs of an interval that is not the prior's; derived: of two rounds, whose speeds differ
 _WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for; tuned: benchmarks.search
-_WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead; tuned: benchmarks.search
 _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
 # fewest requests of a run that is cut to what is left of the budget; convention: of 20 that all meet a P90, all but 12 % of servers do
 _FEWEST_CUT = 20
@@ -235,7 +234,7 @@ def _between(belief: Belief, middle: float, aim: Aim) -> float:
         low, high = float(math.floor(middle)), math.floor(middle) + 1.0  # it is carried, and the next number is not
     else:
         low, high = middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision)
-        if belief.lies_below(low) + 1 - belief.lies_below(high) > _WIDE:
+        if belief.lies_below(high) - belief.lies_below(low) < 1 / 2:  # more of it lies outside
             return middle
         if aim.held:
             low, high = math.floor(low), math.ceil(high)

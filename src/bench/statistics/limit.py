@@ -26,6 +26,7 @@ _PICKED = 25  # fits that are drawn from; convention
 _DRAWS = 400  # draws of a limit; convention
 _CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
 BEYOND = 2.0  # factor beyond the measured loads up to which a limit is looked for; tuned: benchmarks.search
+_ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
 # prior standard deviation of the excess at the middle of the loads, and of its slope about 1; tuned: benchmarks.search
 _LINE = 3.0
 _SPEED = 0.03  # by how much rounds' speeds are unknown (standard deviation of the logarithm); tuned: benchmarks.search
@@ -133,7 +134,9 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     found = _limits(runs, random)
     if any(each.odds is None for each in seen):
         return found
-    odds, errors, at = map(np.array, ([x.odds for x in seen], [x.odds_error for x in seen], [x.odds_at for x in seen]))
+    odds, errors, at = (
+        np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen], [x.odds_at for x in seen])
+    )
     # Latencies that are all alike pass the limit together: a machine that is a little slower turns few misses into many.
     slopes = np.abs(_bounded(at) - _bounded(odds)[:, None]) / np.abs(SLOWER)
     by_odds = _limits(replace(runs, raw=odds, errors=errors, by_speed=slopes.max(axis=1)), random)
