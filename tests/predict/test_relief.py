@@ -103,7 +103,6 @@ def test_where_latency_hardly_rises_with_load_the_limit_is_the_measured_one(monk
     monkeypatch.setattr(asked, "at", lambda level, count: levels.add(level) or Asked.at(asked, level, count))
     lax = Replays(typical(model), asked, [parse_slo("tpot_p50=10ms")], 4.0)  # met at far more than the four that miss
     assert [lax.own(3.6).level, lax.own(60.0).level, lax.own(None)] == [3.0, 60.0, None]
-    assert {60.0, 61.0} < levels
     assert all(level.is_integer() for level in levels)  # 2 % beyond 60 are not asked for
 
     def halved(**step):
@@ -185,15 +184,13 @@ def test_requests_come_again_in_another_order_at_another_load():
 
 
 @pytest.mark.long(part="truth")
-def test_bursts_below_capacity_are_not_taken_for_overload_and_a_rate_beyond_it_is():
-    """No latency is too long here, so that a load counts as too high only where requests pile up. Poisson arrivals, and bursts whose
-    gaps have a squared coefficient of variation of 20."""
+def test_no_rate_beyond_capacity_is_within_the_slos_and_bursts_below_it_are():
+    """No latency is too long here. Gaps with a squared coefficient of variation of 20."""
     together = serve(drawn(1000), TRUE.seconds, tokens=LIMITS.tokens, sequences=LIMITS.sequences)["end_s"].sort()
     capacity = 600 / (together[800] - together[200])  # requests/s
-    for varied in (20,):
-        due = np.cumsum(np.random.default_rng(1).gamma(1 / varied, varied / 4, 400)).tolist()
-        run = run_of([(*lengths[:3], at) for lengths, at in zip(drawn(400), due, strict=True)], arrival="gamma", level=4.0)
-        member = typical(calibrate([run], LIMITS, draws=1))
-        replays = Replays(member, Asked([run], 300), [parse_slo("e2e_p99=9999s")], 4.0)
-        assert replays._try(member, 0.6 * capacity).excess < 0
-        assert replays._try(member, capacity * 1.5).excess > 0
+    due = np.cumsum(np.random.default_rng(1).gamma(1 / 20, 20 / 4, 400)).tolist()
+    run = run_of([(*lengths[:3], at) for lengths, at in zip(drawn(400), due, strict=True)], arrival="gamma", level=4.0)
+    member = typical(calibrate([run], LIMITS, draws=1))
+    found = Replays(member, Asked([run], 300), [parse_slo("e2e_p99=9999s")], 4.0).limit(member, 4.0)
+    assert found.level == pytest.approx(capacity, rel=0.2)
+    assert not found.open

@@ -16,17 +16,16 @@ from bench.predict.limits import Limits
 from bench.predict.predict import Predicted, predict
 from bench.statistics.percentiles import percentile
 from bench.study.slo import Slo
-from bench.workloads.schedule import schedule
+from bench.workloads.schedule import PlannedRequest, schedule
 from bench.workloads.workload import Workload
 
 FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
 _BEYOND = 20  # fewest requests beyond the percentile; tuned: benchmarks.fleet
 # times that a replay has the requests that an instance takes at once, and the conversations that come while one lasts; tuned:
 # benchmarks.fleet
-_TIMES = 4
-WARM = 0.25  # share of the requests that is left out while queues still fill, or empty; tuned: benchmarks.fleet
+TIMES = 4
+WARM = 1 / TIMES  # share of the requests that is left out while queues still fill, or empty; derived
 CLOSE = 1.02  # ratio of the two loads between which the search for the highest one ends; convention
-_FIRST_STEP = 0.15  # first step of that search (ln load); convention
 FAR = 1.0  # excess of a load that cannot be judged; convention
 _LOWEST = 1e-3  # lowest load that is tried ÷ the first one; convention
 
@@ -99,9 +98,9 @@ def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: 
     """Requests (conversations) that the SLOs' percentiles, the server's queue and the pauses of conversations take."""
     turns, paused_s = workload.turn_count, (workload.turn_count - 1) * workload.think_s
     percentiles = max((math.ceil(_BEYOND / (1 - slo.share)) for slo in slos), default=0)
-    each = max(FEWEST_REQUESTS, percentiles, _TIMES * limits.sequences) / turns
+    each = max(FEWEST_REQUESTS, percentiles, TIMES * limits.sequences) / turns
     return workload.model_copy(
-        update={"num_requests": math.ceil(instances * max(each, _TIMES * rate * paused_s)), "duration_s": None}
+        update={"num_requests": math.ceil(instances * max(each, TIMES * rate * paused_s)), "duration_s": None}
     )
 
 
@@ -122,7 +121,7 @@ def crossing(excess: Callable[[float], float], start: float, *, most: float) -> 
         return tried[log]
 
     here = math.log(start)
-    step = math.copysign(_FIRST_STEP, -over(here))
+    step = math.copysign(math.log(2), -over(here))
     while (over(here + step) > 0) == (over(here) > 0):
         here, step = here + step, 2 * step  # farther each time
         if here + step < math.log(_LOWEST * start):
@@ -132,14 +131,20 @@ def crossing(excess: Callable[[float], float], start: float, *, most: float) -> 
 
 
 def _most(member: Member, workload: Workload) -> float:
-    """Requests/s (conversations/s) of an instance that is always full; 0 where no request fits."""
-    limits, turns = member.limits, workload.turn_count
-    wanted = workload.model_copy(
-        update={"num_requests": math.ceil(max(FEWEST_REQUESTS, _TIMES * limits.sequences) / turns), "duration_s": None}
-    )
-    plans = [replace(plan, think_s=0.0) for plan in schedule(wanted, 1.0, f"most/{member.number}")]
-    ends = replay(plans, limits, member.step, held=limits.sequences).requests["end_s"].sort()
-    if ends.is_empty():
-        return 0.0
-    first, last = (float(ends[int(share * (len(ends) - 1))]) for share in (WARM, 1 - WARM))
-    return (1 - 2 * WARM) * len(ends) / turns / (last - first)
+    """Conversations/s of an instance that is always full; 0 where no request fits."""
+    count = max(FEWEST_REQUESTS, TIMES * member.limits.sequences)
+    wanted = workload.model_copy(update={"num_requests": math.ceil(count / workload.turn_count), "duration_s": None})
+    return full_rps(member, schedule(wanted, 1.0, f"most/{member.number}")) / workload.turn_count
+
+
+def full_rps(member: Member, plans: Sequence[PlannedRequest]) -> float:
+    """Requests/s of an instance that is always full; 0 where no request fits. Args: plans: at least `TIMES` as many as it takes."""
+    plans = [replace(plan, think_s=0.0) for plan in plans]
+    return answered_rps(replay(plans, member.limits, member.step, held=member.limits.sequences).requests)
+
+
+def answered_rps(requests: pl.DataFrame) -> float:
+    """Answers/s, without the first and the last ones; 0 where there are too few. Args: requests: of `REPLAY_SCHEMA`."""
+    ends = requests["end_s"].sort()
+    first, last = (float(ends[int(share * (len(ends) - 1))]) if len(ends) else 0.0 for share in (WARM, 1 - WARM))
+    return (1 - 2 * WARM) * len(ends) / (last - first) if last > first else 0.0

@@ -79,12 +79,10 @@ def relief_of(
         if limit is None:
             continue
         for name, relieved in tried.items():
-            spare = name in limit.spare
-            start = farther[name] * limit.level
-            found = limit if spare else replays.limit(relieved(member), start, limit.over)
-            farther[name] = found.level / limit.level if found else 1.0
-            logs[name].append(math.log(max(1.0, found.rps / limit.rps)) if found else 0.0)
-            more |= {name} if found and found.open and not spare else set()
+            found = replays.limit(relieved(member), farther[name] * limit.level, limit) or limit
+            farther[name] = found.level / limit.level
+            logs[name].append(math.log(max(1.0, found.rps / limit.rps)))
+            more |= {name} if found.open and found is not limit else set()
     if 2 * len(logs["decode"]) < MEMBERS:
         return None
     return _ordered({name: _gain(name, each, more=name in more) for name, each in logs.items()}, logs)

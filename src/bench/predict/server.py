@@ -120,14 +120,13 @@ class TokenGaps:
 @dataclass
 class Seen:
     """What a server has seen: requests at once, tokens of one request, and of a step, at most; prompt tokens that its prefix cache
-    served; the fewest free blocks; the requests that can never fit, by their indices; and the gaps between its tokens.
+    served; the requests that can never fit, by their indices; and the gaps between its tokens.
     """
 
     running: int = 0
     context: int = 0
     tokens: int = 0
     cached: int = 0
-    free: float = 0
     refused: list[int] = field(default_factory=list)
     gaps: TokenGaps = field(default_factory=TokenGaps)
 
@@ -136,7 +135,7 @@ class Seen:
         """What several servers have seen, but for the gaps."""
         running, context, tokens = (max(getattr(each, name) for each in servers) for name in ("running", "context", "tokens"))
         refused = [index for each in servers for index in each.refused]
-        return cls(running, context, tokens, sum(each.cached for each in servers), min(each.free for each in servers), refused)
+        return cls(running, context, tokens, sum(each.cached for each in servers), refused)
 
 
 class ReplayedServer:
@@ -166,7 +165,7 @@ class ReplayedServer:
         self._idle = True
         self._scheduled = now  # when the next step was, where that is ahead
         self._ended: list[Request] = []
-        self.seen = Seen(free=self._pool.free)
+        self.seen = Seen()
 
     @property
     def busy(self) -> bool:
@@ -251,7 +250,6 @@ class ReplayedServer:
             chunks.append((request, min(request.left, budget)))
             budget -= chunks[-1][1]
         self.seen.running = max(self.seen.running, len(self._running))
-        self.seen.free = min(self.seen.free, self._pool.free)
         return chunks
 
     def _late(self, request: Request) -> bool:
@@ -446,4 +444,3 @@ class ReplayedServer:
             ahead = (phase - first) % size
             if taken := whole + (1 if ahead < rest else 0):
                 self._pool.take(request, taken)
-        self.seen.free = min(self.seen.free, self._pool.free)
