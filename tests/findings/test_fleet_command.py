@@ -23,7 +23,7 @@ def measured():
 def study(tmp_path, monkeypatch, summary, measured):
     """A folder with the results of a planted engine, of the deployment a."""
     monkeypatch.chdir(tmp_path)
-    for place, name, less in ((instances, "MEMBERS", 2), (carried, "FEWEST_REQUESTS", 300)):
+    for place, name, less in ((instances, "REPLAYS", 2), (carried, "FEWEST_REQUESTS", 300)):
         monkeypatch.setattr(place, name, less)
     return written(tmp_path / "results", summary, measured)
 
@@ -36,7 +36,7 @@ def planned(*arguments):
 
 @pytest.mark.long(part="fleets")
 def test_a_day_of_traffic_has_its_fleet(study, monkeypatch):
-    monkeypatch.setattr(instances, "MEMBERS", 4)
+    monkeypatch.setattr(instances, "REPLAYS", 4)
     (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,3\n1800,20\n3600,3\n")
     given = ["--traffic", "hours.csv", "--set", "start_up_s=60", "--price-per-hour", "2", "--json"]
     status, text = planned(*SLO, *LOAD, *given)
@@ -126,7 +126,7 @@ def recorded(folder, rate):
 
 @pytest.mark.long(part="fleets")
 def test_a_trace_is_the_traffic(study, monkeypatch):
-    monkeypatch.setattr(instances, "MEMBERS", 3)
+    monkeypatch.setattr(instances, "REPLAYS", 3)
     recorded(study.parent, rate=10)
     arguments = ["--slo", "ttft_p95=150ms", "--workload", "replay.yaml"]
     needed = {}

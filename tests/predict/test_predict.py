@@ -55,7 +55,7 @@ def test_the_noise_of_each_step_is_in_the_gaps_also_of_steps_that_are_replayed_t
         requests = drawn(300, seed=4, outputs=(40, 60))
         truth = measured(run_of(requests, held=held, noise=0.2))
         played = replay(planned(requests), LIMITS, TRUE, held=held, noise=0.2, seed=5)
-        strays = (0.2 * np.random.default_rng(1).standard_normal(10_000)).tolist()
+        strays = 0.2 * np.random.default_rng(1).standard_normal(10_000)
         assert played.seen.gaps.percentile(0.99, strays) == pytest.approx(truth["itl_p99_s"], rel=0.08), held
 
 

@@ -10,13 +10,12 @@ import pytest
 
 from bench.errors import BenchError
 from bench.predict.asked import Traffic, read_traffic
-from bench.predict.calibrate import members, typical
+from bench.predict.calibrate import ensemble_interval, members, typical
 from bench.predict.calibration import Interval
 from bench.predict.carried import rates_carried
 from bench.predict.fleet import FleetReplay, Router, Scaling, latency, replay, replay_fleet
 from bench.predict.instances import Served, fewest_instances, hours, served
 from bench.predict.limits import Limits
-from bench.predict.predict import ensemble_interval
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.study import self_judged
 from bench.study.read import load_workload

@@ -112,9 +112,6 @@ def _begins(plans: Sequence[PlannedRequest]) -> float:
     return min((plan.due_s for plan in plans if plan.due_s is not None), default=0.0)
 
 
-_BETWEEN = 33  # points between two moments, between which the rate is a straight line and its sum is none; convention
-
-
 @dataclass(frozen=True)
 class Traffic:
     """A rate over time.
@@ -157,7 +154,7 @@ class Traffic:
         """
         count = max(1, round(self.requests))
         workload = workload.model_copy(update={"num_requests": count, "duration_s": None, "step": None})
-        fine = np.unique(np.concatenate([np.linspace(*ends, _BETWEEN) for ends in pairwise(self.moments)]))
+        fine = np.unique(np.concatenate([self.moments, np.linspace(0.0, self.seconds, count)]))  # the rate's sum bends between
         rates = np.interp(fine, self.moments, self.rates)
         so_far = np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(fine))])
         plans = schedule(workload, 1.0, seed)

@@ -18,9 +18,24 @@ from bench.predict.limits import Limits
 from bench.predict.server import ReplayedServer
 from bench.predict.step_time import Fitted, StepTime, fit_steps
 from bench.predict.steps import intervals
+from bench.statistics.textbook import normal
 from bench.workloads.schedule import PlannedRequest
 
-_ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; derived: predict.predict has 90 %
+# confidence of a prediction's interval; source: docs/explanation/decisions.md, "One confidence"
+CONFIDENCE = 0.9
+Z = normal(CONFIDENCE, 3)  # standard deviations about the mean that hold it of a normal distribution; derived
+# replays of a load, and servers of an ensemble; derived: the fewest between whose least and greatest a further one lies so often
+REPLAYS = round((1 + CONFIDENCE) / (1 - CONFIDENCE))
+
+
+def ensemble_interval(values: Sequence[float]) -> Interval:
+    """The median, and the central 90 % of where a further member would lie.
+
+    Source: the mean of the kth of n values is the quantile k ÷ (n + 1) (Hyndman and Fan 1996, definition 6); the quantiles of 20 values
+    by the usual definition hold 81 % of further ones.
+    """
+    low, middle, high = np.quantile(values, [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2], method="weibull")
+    return Interval(float(middle), float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,7 @@ class Calibrated:
     beyond: Mapping[str, float] = field(default_factory=dict)
 
 
-def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30) -> Calibrated | None:
+def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = REPLAYS) -> Calibrated | None:
     """A model of the server; None where the runs show too few steps. Args: limits: what the scheduler obeys."""
     fitted = fit_steps([run.steps(limits) for run in runs], draws=draws)
     if fitted is None:
@@ -87,11 +102,8 @@ def parameters(model: Calibrated) -> dict[str, Interval]:
         through the layers beyond a step's first.
     """
     best, draws = _costs(model.fitted.best, model), [_costs(step, model) for step in model.fitted.draws]
-    ends = {name: np.quantile([each[name] for each in draws], _ENDS) for name in best}
-    return {
-        name: Interval(value, min(value, float(ends[name][0])), max(value, float(ends[name][1])))
-        for name, value in best.items()
-    }
+    ends = {name: ensemble_interval([each[name] for each in draws]) for name in best}
+    return {name: Interval(value, min(value, ends[name].low), max(value, ends[name].high)) for name, value in best.items()}
 
 
 def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:
@@ -135,10 +147,6 @@ def _thought(due_s: float | None, ended_s: float | None) -> float:
     return 0.0 if due_s is None or ended_s is None else max(0.0, due_s - ended_s)
 
 
-# shortest way from the client to the engine (s); convention: a step that follows an answer has begun by then
-_LEAST_PATH_S = 1e-4
-
-
 @dataclass(frozen=True)
 class Member:
     """One server of an ensemble.
@@ -158,7 +166,7 @@ class Member:
     @property
     def overhead_s(self) -> float:
         """From the client to the queue (s)."""
-        return max(self.path * self.step.idle_s, _LEAST_PATH_S)
+        return self.path * self.step.idle_s
 
     @property
     def wake_s(self) -> float:

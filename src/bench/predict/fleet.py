@@ -240,9 +240,9 @@ class _Fleet:
             self._answered.append(row)
             self._last = max(self._last, request.end)
             self._coming.finished(plan, request.end)
-        if instance.server.busy or instance in self._ready:
-            self._go_on(instance)
-        else:
+        if instance.server.busy:
+            self._begin(instance)  # before the requests that these ends let go can be there
+        elif instance not in self._ready:
             instance.stopped = moment
 
     # Instances

@@ -12,27 +12,24 @@ from typing import Any
 import numpy as np
 
 from bench.errors import BenchError
+from bench.fields import MOST_REQUESTS
 from bench.predict.asked import Traffic
-from bench.predict.calibrate import Calibrated, Member, members, typical
+from bench.predict.calibrate import REPLAYS, Calibrated, Member, ensemble_interval, members, typical
 from bench.predict.calibration import Doubt, Interval
 from bench.predict.carried import carried, longer, rates_carried, replayed
 from bench.predict.fleet import FleetReplay, Router, Scaling
 from bench.predict.limits import Limits
-from bench.predict.predict import Predicted, doubts, ensemble_interval
+from bench.predict.predict import Predicted, doubts
 from bench.statistics.textbook import least
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest
 from bench.workloads.workload import Workload
 
 HOUR_S = 3600.0  # seconds of an hour; derived
-MEMBERS = 20  # members of an ensemble; tuned: benchmarks.fleet
-_TOGETHER = 4  # instances that stand for a larger fleet at its peak; tuned: benchmarks.fleet
-_FEWEST, _MOST = 2, 16  # instances that are replayed for a fleet; convention
-_TO_SCALE = 8  # fewest of them where their number changes; convention
+# instances that stand for a larger fleet: at its peak, and over a day at most; measured: docs/explanation/prediction.md
+_TOGETHER, _MOST = 4, 16
 _MOST_INSTANCES = 1024  # most instances that are tried; convention
 _REQUESTS = 400_000  # requests of a day that a few instances replay for all; convention
-_MOST_REQUESTS = 3_000_000  # most requests of a day that are replayed; convention
-_SLOWEST = 0.05  # quantile of an ensemble's rates that its slow member has; derived: intervals have 90 %
 
 
 class NotPredictedError(Exception):
@@ -66,7 +63,7 @@ class Question:
     @property
     def members(self) -> list[Member]:
         """Servers that the runs allow for."""
-        return members(self.model, self.limits, count=MEMBERS)
+        return members(self.model, self.limits, count=REPLAYS)
 
     @property
     def typical(self) -> Member:
@@ -198,22 +195,20 @@ def for_traffic(asked: Question, traffic: Traffic, peak: PeakFleet, start_ups_s:
     """
     number = int(peak.instances.high)
     requests = traffic.requests * asked.workload.turn_count
-    few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / requests))))
+    few = min(number, _MOST, max(1, round(_REQUESTS * number / requests)))
     share, needs = few / number, hours(traffic, peak.behind)
-    if requests * share > _MOST_REQUESTS:
+    if requests * share > MOST_REQUESTS:
         why = f"The traffic was not replayed: {few} instances get {requests * share:,.0f} requests of it. Give shorter traffic."
         return Course([], needs, [why])
     notes = [f"{few} instances, with their share of the traffic, stand for {number}."] if few < number else []
     plans = traffic.scaled(share).plans(asked.workload, "traffic")
     first, sustained = max(1, math.ceil(few * traffic.rates[0] / traffic.peak)), peak.behind[max(peak.behind)].value
-    fleets = ["fixed"]
-    if few == number or few >= _TO_SCALE:
-        fleets.append("autoscaled")
-    else:
+    fleets = ["fixed", "autoscaled"]
+    if few < min(number, _TOGETHER):
         notes.append(f"Autoscaling was not replayed: {few} instances are too few to stand for {number} whose number changes.")
-    ranked = [member for _, member in sorted(zip(peak.rates, asked.members, strict=True), key=lambda pair: pair[0])]
-    end = min(len(ranked) - 1, math.floor(_SLOWEST * (len(ranked) + 1)))
-    starts = (asked.typical, median(start_ups_s)), (ranked[end], max(start_ups_s)), (ranked[-1 - end], min(start_ups_s))
+        fleets.remove("autoscaled")
+    slow, *_, fast = (member for _, member in sorted(zip(peak.rates, asked.members, strict=True), key=lambda pair: pair[0]))
+    starts = (asked.typical, median(start_ups_s)), (slow, max(start_ups_s)), (fast, min(start_ups_s))
     days = []
     for name in asked.tracked(fleets, "All the traffic"):
         replays, results = [], []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Member
 from bench.predict.carried import CLOSE, FAR, TIMES, WARM, answered_rps, crossing, full_rps, worst_excess
-from bench.predict.study import ASSUMED_ERROR
+from bench.predict.step_time import ASSUMED_ERROR
 from bench.statistics.textbook import Z
 from bench.study.slo import Slo
 

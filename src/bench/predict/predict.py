@@ -9,27 +9,21 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from bench.predict.calibrate import Calibrated
+from bench.predict.calibrate import REPLAYS, Calibrated, Z, ensemble_interval
 from bench.predict.calibrate import members as ensemble
 from bench.predict.calibration import METRICS, Doubt, Interval
 from bench.predict.fleet import FleetReplay, latency
 from bench.predict.limits import Limits
 from bench.statistics.percentiles import percentile
-from bench.statistics.textbook import normal
 from bench.workloads.schedule import PlannedRequest
 
-# confidence of a prediction's interval; derived: a further replay lies between the least and the greatest of `REPLAYS` 19 times in
-# 21, so that 95 % would take twice as many
-CONFIDENCE = 0.9
-Z = normal(CONFIDENCE, 3)  # standard deviations about the mean that hold it of a normal distribution; derived
-REPLAYS = 20  # replays of a load; tuned: benchmarks.predict
 # median relative error of a step, and standard deviation of ln time between runs and of ln throughput predicted ÷ measured, above
 # which a fit is no model; convention
 _MISFIT = 0.2
 _MEDIAN = (0.45, 0.55)  # quantiles of E2E between which requests are median ones; convention
 #: Parts of a request's time, each from one of its moments to another.
 PHASES = {"queue": ("sent_s", "admitted_s"), "prefill": ("admitted_s", "first_token_s"), "decode": ("first_token_s", "end_s")}
-_BEYOND = 1.25  # largest extrapolation, as a factor of what was seen; convention
+BEYOND = 1.25  # largest extrapolation, as a factor of what was seen; convention
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ def doubts(model: Calibrated, replays: Sequence[FleetReplay]) -> Iterator[Doubt]
         ("step", float(np.median([each.seen.tokens for each in replays])), fitted.most["tokens"]),
     )
     for name, asked, most in seen:
-        if asked > _BEYOND * most:
+        if asked > BEYOND * most:
             yield Doubt(name, asked, most)
     if refused := max(len(each.seen.refused) for each in replays):
         yield Doubt("refused", float(refused), 0.0)
@@ -140,13 +134,3 @@ def widened(interval: Interval, beyond: float) -> Interval:
     """The interval, widened by an error beyond the ensemble's. Args: beyond: standard deviation of ln."""
     low, high = (math.hypot(math.log(end / interval.value), Z * beyond) for end in (interval.low, interval.high))
     return Interval(interval.value, interval.value * math.exp(-low), interval.value * math.exp(high))
-
-
-def ensemble_interval(values: Sequence[float]) -> Interval:
-    """The median, and the central 90 % of where a further member would lie.
-
-    Source: the mean of the kth of n values is the quantile k ÷ (n + 1) (Hyndman and Fan 1996, definition 6); the quantiles of 20 values
-    by the usual definition hold 81 % of further ones.
-    """
-    low, middle, high = np.quantile(values, [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2], method="weibull")
-    return Interval(float(middle), float(low), float(high))

@@ -23,6 +23,7 @@ from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.limit import Replays
 from bench.predict.predict import misfits
 from bench.predict.sources import FEW_STEPS, NO_STEPS, Source
+from bench.predict.study import MEMBERS
 from bench.runs.latencies import LATENCIES
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo
@@ -30,7 +31,6 @@ from bench.study.slo import Slo
 Row = Mapping[str, Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interval with 4 degrees of freedom
 _KV = 4.0  # factor meant by "more KV memory"; measured: docs/explanation/decisions.md
 
 #: By name, a server with one resource relieved: by so much that more of it would change nothing (slots), or by a factor.

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import heapq
 import math
-import sys
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.predict.limits import Limits
 from bench.predict.passes import cells, context_read, passes_of
-from bench.predict.step_time import StepTime
+from bench.predict.step_time import Floats, StepTime
 from bench.workloads.pool import pool_of
 from bench.workloads.schedule import PlannedRequest
 
@@ -71,14 +71,7 @@ class _Steps:
 
     def cut(self, moment: float) -> None:
         """Keep as many of them as have begun by a moment."""
-        seconds, half = (moment - self.began) / self._stretched, self.first - self.further / 2
-        if seconds <= 0:
-            begun = 1
-        elif self.further > 0:
-            begun = math.ceil((math.sqrt(half * half + 2 * self.further * seconds) - half) / self.further)
-        else:
-            begun = math.ceil(seconds / self.first) if self.first > 0 else sys.maxsize
-        self.number = min(self.number, max(1, begun))
+        self.number = 1 + bisect_left(range(1, self.number), moment, key=self.until)
 
 
 class TokenGaps:
@@ -96,20 +89,19 @@ class TokenGaps:
         """Note the gap of a request that was preempted."""
         self._apart.append(seconds)
 
-    def percentile(self, share: float, strays: Sequence[float] = (), seed: int = 1) -> float | None:
+    def percentile(self, share: float, strays: Floats | None = None, seed: int = 1) -> float | None:
         """The gap that a share (0–1) of them do not exceed (s), by nearest rank; None where there is none.
 
         Args:
             strays: ln of a step's time ÷ the usual one, of which each step gets one at random.
         """
-        rows = np.frombuffer(self._steps).reshape(-1, 4) if self._steps else np.empty((0, 4))
+        rows, apart = np.array(self._steps).reshape(-1, 4), np.array(self._apart)
         number = rows[:, 1].astype(int)
         of = np.repeat(np.arange(len(number)), number)
         seconds = rows[of, 2] + rows[of, 3] * (np.arange(len(of)) - np.repeat(np.cumsum(number) - number, number))
-        if strays:
-            seconds *= np.exp(np.random.default_rng(seed).choice(np.array(strays), len(of)))
-        seconds = np.concatenate([seconds, np.frombuffer(self._apart) if self._apart else np.empty(0)])
-        count = np.concatenate([rows[of, 0], np.ones(len(self._apart))])
+        if strays is not None:
+            seconds *= np.exp(np.random.default_rng(seed).choice(strays, len(of)))
+        seconds, count = np.concatenate([seconds, apart]), np.concatenate([rows[of, 0], np.ones(len(apart))])
         if not len(seconds):
             return None
         order = np.argsort(seconds)

@@ -97,14 +97,14 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
 def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
     # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens. Where
     # the engine is ahead of its clients, the gaps that they see are those of what lies between.
-    usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
-    if "tokens_per_chunk" in table.columns:
-        usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
-    if {"itl_mean_s", "tpot_mean_s", "server_itl_mean_s"} <= set(table.columns):
-        usable &= ~engine_is_ahead().fill_null(False)
-    if "spec_draft_tokens" in table.columns:
-        usable &= pl.col("spec_draft_tokens").fill_null(0) == 0
-    return table.filter(usable)
+    return table.filter(
+        pl.col("deployment") == deployment,
+        pl.col("valid"),
+        pl.col("stream").fill_null(True),
+        pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH),
+        ~engine_is_ahead().fill_null(False),
+        pl.col("spec_draft_tokens").fill_null(0) == 0,
+    )
 
 
 def _served(requests: pl.DataFrame, row: Mapping[str, Any], limits: Limits) -> pl.Series:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import polars as pl
 from scipy.optimize import nnls
 
 from bench.predict.passes import Passes
-from bench.statistics.textbook import MEDIAN_DEVIATION
+from bench.statistics.textbook import FREEDOM, MEDIAN_DEVIATION
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,13 +33,14 @@ _SMOOTH = 0.3
 _SAME = 3.0
 _PER_MEDIAN = round(1 / MEDIAN_DEVIATION, 4)  # standard deviations of a normal ÷ the median of its absolute value; derived
 _MOST_COUNTED = 50.0  # intervals of a class beyond which more of them count no more; tuned: benchmarks.predict
-_STRAYS = 200  # quantiles of a step's noise that are kept; convention: ITL P99 needs its tail
 _ROUNDS = 6  # rounds of reweighting; convention
 # robust standard deviations beyond which a class counts by its distance, not its square (Huber 1964); convention: near 1.345, which
 # is 95 % efficient for normal errors
 _HUBER = 1.5
-_ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before they show it; tuned: benchmarks.predict
-_ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
+# standard deviation of ln predicted ÷ measured before runs show it, with the weight of `FREEDOM` of them: loads of other kinds are
+# farther off than other levels of one; measured: docs/explanation/decisions.md, "Intervals begin with an error of 6 %"
+ASSUMED_ERROR = 0.06
+ASSUMED_THROUGHPUT_ERROR = ASSUMED_ERROR / 2  # the same of a mean over whole runs; measured: as above
 
 # Coefficients beside those of the line.
 _NAMED = ("idle_s", "fixed_s", "sequence_s", "context_s", "attended_s", "pass_s")
@@ -111,7 +112,7 @@ class Fitted:
 
     Attributes:
         draws: fits to the runs drawn again with replacement. noise: standard deviation of ln time of a step ÷ the usual one of its run;
-            strays: quantiles of the same, whose tails are longer than a normal's.
+            strays: the same of each step, whose tails are longer than a normal's.
         run_noise: standard deviation of ln time between runs. residual: median absolute relative error of the classes of steps.
         most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
     """
@@ -119,13 +120,13 @@ class Fitted:
     best: StepTime
     draws: tuple[StepTime, ...]
     noise: float
-    strays: tuple[float, ...]
+    strays: Floats = field(compare=False)
     run_noise: float
     residual: float
     most: Mapping[str, float]
 
 
-def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30) -> Fitted | None:
+def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int) -> Fitted | None:
     """Fit step times to the intervals of runs; None where there are fewer than 30.
 
     Intervals of one kind (the same decodes and firsts, about the same prompt tokens) in a run make a class, which counts by its trimmed
@@ -153,8 +154,8 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30) -> Fitted | None
     return Fitted(
         best=best,
         draws=tuple(drawn),
-        noise=_PER_MEDIAN * float(np.median(np.abs(strays))) if strays else 0.0,
-        strays=tuple(np.quantile(strays, (np.arange(_STRAYS) + 0.5) / _STRAYS).tolist()) if strays else (),
+        noise=_PER_MEDIAN * float(np.median(np.abs(strays))),
+        strays=strays,
         run_noise=_run_noise(runs, best),
         residual=float(np.median(np.abs(whole["took_s"].to_numpy() / _predicted(whole, best) - 1))),
         most={
@@ -277,15 +278,11 @@ def _predicted(intervals: pl.DataFrame, step: StepTime) -> Floats:
     return seconds
 
 
-def _strays(runs: Sequence[pl.DataFrame], step: StepTime) -> list[float]:
+def _strays(runs: Sequence[pl.DataFrame], step: StepTime) -> Floats:
     """Ln of each step's time ÷ the usual one of its run, without those in which the machine paused."""
-    strays: list[float] = []
-    for run in map(_known, runs):
-        if run.height:
-            ratio = run["took_s"].to_numpy() / _predicted(run, step)
-            usual = float(np.median(ratio))
-            strays += np.log(ratio[ratio <= _STALLED * usual] / usual).tolist()
-    return strays
+    ratios = [run["took_s"].to_numpy() / _predicted(run, step) for run in map(_known, runs) if run.height]
+    strays: Floats = np.log(np.concatenate([ratio / np.median(ratio) for ratio in ratios]))
+    return strays[strays <= math.log(_STALLED)]
 
 
 def _run_noise(runs: Sequence[pl.DataFrame], step: StepTime) -> float:
@@ -296,5 +293,4 @@ def _run_noise(runs: Sequence[pl.DataFrame], step: StepTime) -> float:
         if known.height >= FEWEST_INTERVALS:
             off.append(math.log(float(known["took_s"].sum()) / float(_predicted(known, step).sum())))
     squares = float(np.sum(np.square(np.array(off) - np.mean(off)))) if off else 0.0
-    freedom = max(0, len(off) - 1)
-    return math.sqrt((squares + _ASSUMED_RUNS * _ASSUMED_RUN_NOISE**2) / (freedom + _ASSUMED_RUNS))
+    return math.sqrt((squares + FREEDOM * ASSUMED_THROUGHPUT_ERROR**2) / (max(0, len(off) - 1) + FREEDOM))

@@ -14,20 +14,18 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.parse.stream import gaps_between_tokens
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters, planned_again
+from bench.predict.calibrate import Calibrated, MeasuredRun, Z, calibrate, parameters, planned_again
 from bench.predict.calibration import METRICS, Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.limits import Limits
-from bench.predict.predict import Z, measures, misfits, predict, widened
+from bench.predict.predict import BEYOND, measures, misfits, predict, widened
 from bench.predict.sources import FEW_STEPS, Source
+from bench.predict.step_time import ASSUMED_ERROR, ASSUMED_THROUGHPUT_ERROR
 from bench.statistics.percentiles import percentile
+from bench.statistics.textbook import FREEDOM
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
 
-MEMBERS = 8  # replays of a load with which a model is judged; convention
-# standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
-# measured: docs/explanation/decisions.md, "Intervals begin with an error of 6 %"
-ASSUMED_ERROR = 0.06
-_ASSUMED = 6  # loads that these count for; tuned: benchmarks.predict
+MEMBERS = 8  # servers of an ensemble whose replays are many: those that judge a model, or relieve a resource; convention
 _CONDITIONS = 16  # most conditions that are left out in turn; convention: 100 runs a server take minutes and not hours
 
 
@@ -105,8 +103,8 @@ def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
                 own = math.log(each.predicted.high / each.predicted.low) / 2 / Z
                 squares.setdefault(each.condition, []).append(off**2 - own**2)
         seen = max(0.0, sum(map(fmean, squares.values())))  # repeats of a load err alike
-        assumed = ASSUMED_ERROR / (2 if metric.startswith("throughput") else 1)  # a mean over whole runs is off by half as much
-        off_by[metric] = math.sqrt((seen + _ASSUMED * assumed**2) / (len(squares) + _ASSUMED))
+        assumed = ASSUMED_THROUGHPUT_ERROR if metric.startswith("throughput") else ASSUMED_ERROR
+        off_by[metric] = math.sqrt((seen + FREEDOM * assumed**2) / (len(squares) + FREEDOM))
     return off_by
 
 
@@ -140,7 +138,6 @@ def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun], fold: st
 
 
 _LEVELS = 12  # levels of a predicted curve; convention
-_HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict
 
 
 def calibrate_study(
@@ -220,7 +217,7 @@ def _levels(curve: Sequence[MeasuredRun], *, whole: bool) -> list[float]:
     measured_levels = {float(run.row["level"]) for run in curve}
     if len(measured_levels) < 2:
         return []
-    grid = np.geomspace(min(measured_levels), _HIGHER * max(measured_levels), _LEVELS).tolist()
+    grid = np.geomspace(min(measured_levels), BEYOND * max(measured_levels), _LEVELS).tolist()
     return sorted({float(round(level)) if whole else float(f"{level:.3g}") for level in grid})
 
 
