@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.errors import BenchError, meant, shown
-from bench.fields import LONGEST_NAME, MOST_RUNS, NAME
+from bench.fields import LONGEST_NAME, NAME
 from bench.runs.environment import is_secret
 from bench.servers.deployment import NESTED, SWEPT
 
+_MOST = 1000  # most combinations of a sweep, each of them a server; convention
 _DIGITS = 6  # digits of the digest with which a name ends that would be too long; convention
 # Ahead of a value in a name. Keys that are not here, flags and variables stand by their own names; where the value is a name itself,
 # nothing does.
@@ -127,8 +128,8 @@ def _combinations(base: str, sweep: Any) -> dict[str, dict[str, Any]]:
             "of the others; or a list of such mappings."
         )
     values = [{key: _values(key, given) for key, given in product.items()} for product in products]
-    if (count := sum(math.prod(map(len, product.values())) for product in values)) > MOST_RUNS:
-        raise BenchError(f" has {count:,} combinations, and a sweep has {MOST_RUNS:,} at most. Give fewer values.")
+    if (count := sum(math.prod(map(len, product.values())) for product in values)) > _MOST:
+        raise BenchError(f" has {count:,} combinations, and a sweep has {_MOST:,} at most. Give fewer values.")
     found: dict[str, dict[str, Any]] = {}
     for product in values:
         for chosen in itertools.product(*product.values()):
