@@ -1,4 +1,4 @@
-"""What others may send, how long anything here waits for them, and how often it looks at them."""
+"""How much of what others send is read, how long anything here waits for them, and how often it looks at them."""
 
 # most bytes of an answer, or of a file of another's, that is read into the memory; convention: expositions of large servers have
 # 0.1 MiB, locks with the hashes of all wheels 1 MiB

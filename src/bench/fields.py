@@ -20,14 +20,16 @@ from pydantic import (
 )
 
 # The most that one client sends, so that a slip of the hand is refused before anything is planned.
-# requests of a run, and a second; each takes about 5 µs and 450 bytes to plan, before the first is sent; convention
+# requests of a run; each takes about 5 µs and 450 bytes to plan, before the first is sent; convention
 MOST_REQUESTS = 1_000_000
+# requests/s of a run; at 0.1 ms of CPU each, ten cores do nothing but send; convention
+MOST_RATE = 100_000.0
 # seconds of a run, or of one wait in it; 30 days, beyond what a cluster gives a job; convention
 MOST_S = 30 * 86_400.0
 # tokens of a prompt or an answer; the longest context of any published model; convention
 MOST_TOKENS = 10_000_000
 
-MOST_RUNS = 100_000  # runs of a study, and combinations of a sweep; convention
+MOST_RUNS = 100_000  # runs of a study; convention
 LONGEST_NAME = 60  # most characters of a name, which becomes a folder; convention
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 NAME = r"^[a-z0-9][a-z0-9.-]*$"

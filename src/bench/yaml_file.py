@@ -31,7 +31,7 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-# What is within these is read in well under a second. The largest file of this project has 1,500 values, six levels deep.
+# What is within these is read in some ten seconds at most. The largest file of this project has 1,500 values, six levels deep.
 _DEPTH, _VALUES = 64, 200_000
 
 

@@ -39,7 +39,7 @@ AZURE = 400, {"error": {"message": "Unknown parameter: 'stream_options.include_u
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr("bench.load.introduction.LOOK_S", 0.01)
+    monkeypatch.setattr("bench.load.introduction._BETWEEN_S", 0.01)
 
 
 def introduced(endpoint="completions", **server):

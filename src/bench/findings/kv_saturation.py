@@ -10,7 +10,6 @@ from bench.findings.saturation import lesson, title
 from bench.findings.tables import Tables
 from bench.report.figure import alt, figure
 from bench.report.theme import (
-    MOST_CURVES,
     Span,
     curve_colour,
     curve_shape,
@@ -25,6 +24,7 @@ from bench.report.theme import (
 )
 
 _CURVE = ["deployment", "workload"]
+_LISTED = 6  # most curves that are listed in a panel; convention
 
 
 @figure(
@@ -74,7 +74,7 @@ def _filling(results: Tables, runs: pl.DataFrame) -> alt.LayerChart:
 def _names(results: Tables, shown: pl.DataFrame, axes: tuple[alt.X, alt.Y], end: float) -> list[alt.Chart]:
     """The curves, which all lie on one line, in the free corner below it, with how many requests fit."""
     fits = shown.unique("curve", maintain_order=True).select("curve", "predicted_saturation").rows()
-    if len(fits) > MOST_CURVES:
+    if len(fits) > _LISTED:
         return []
     rows = [
         {"curve": curve, "place": 0.97 * end, "row": 0.08 * (len(fits) - i), "said": f"{curve}: {fit:.3g} fit"}

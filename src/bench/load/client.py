@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.axes import AXES
-from bench.bounds import LOOK_S
 from bench.errors import BenchError
 from bench.load.exchange import Assignment, Exchange, Report
 from bench.load.payload import exchanges
@@ -32,11 +31,13 @@ PROCESS = (sys.executable, "-P", "-m", "bench.load")
 # most streams of a process; measured: benchmarks/client, 1,200 streams of 50 tokens a second take half a core
 _STREAMS_A_PROCESS = 1024
 _ANSWER_S = 10.0  # time within which an open loop's requests count as streams at once (s); convention: long for an answer
-_READY_S = 0.1  # time in which every process has heard the word to start, and a connection is open (s); convention
-_SPARE = 8  # connections that are ready beside those of an open loop's densest `_READY_S`; convention
+_READY_S = 0.1  # time of an open loop's densest arrivals for which connections are ready (s); convention
+_SPARE = 8  # connections that are ready beside these; convention
 # requests that a closed loop holds for each connection that is ready, where each carries one; convention: idle ones take threads of
 # some servers (llama.cpp)
 _HELD_A_SPARE = 8
+_LOOK_S = 1.0  # time between looks whether the server lives (s); convention
+_LEAD_S = 0.02  # time between the word and the start (s), so that every process has heard it; convention
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedReq
     for process in processes:
         process.wait_until_ready()
     skews = [process.clock_skew() for process in processes]
-    start = time.monotonic() + _READY_S
+    start = time.monotonic() + _LEAD_S
     for process in processes:
         process.tell(start)
     reports = [process.report(alive) for process in processes]
@@ -296,7 +297,7 @@ class _Process:
 
     def report(self, alive: Callable[[], None]) -> Report:
         """`alive` is called every second until the last exchange has ended."""
-        while not select.select([self._from], [], [], LOOK_S)[0]:
+        while not select.select([self._from], [], [], _LOOK_S)[0]:
             alive()
         report = self._hear()
         if isinstance(report, str):

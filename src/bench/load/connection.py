@@ -13,7 +13,7 @@ import httptools
 
 from bench.load.exchange import Exchange
 
-READ_SIZE = 16384  # bytes of a read: what is longer comes in several; convention
+READ_SIZE = 65536  # bytes of a read; convention
 # What the parser raises on bytes that are no answer.
 UNREADABLE = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 _STATUS = slice(9, 10)  # the first digit, in a status line such as HTTP/1.1 200 OK

@@ -11,9 +11,10 @@ from bench.runs.request import RequestRecord
 if TYPE_CHECKING:
     from bench.load.answer import Continued
 
-_MORE = 256  # tokens by which any answer may be longer than was asked for, so that none fills the memory; convention
-_BYTES_A_TOKEN = 4096  # most bytes of each; convention: a token's chunk has some 300
-_READS_A_TOKEN = 2  # reads of each before bytes are counted; convention: a chunk comes in one or two
+_BYTES = 2**20  # bytes that any answer may have, so that none fills the memory; convention
+_BYTES_A_TOKEN = 4096  # bytes more for each token that was asked for; convention: a token's chunk has some 300
+_READS = 64  # reads that any answer may come in before its bytes are counted; convention
+_READS_A_TOKEN = 2  # reads more for each token; convention: a chunk comes in one or two
 
 
 @dataclass(eq=False, slots=True)
@@ -73,25 +74,20 @@ class Exchange:
 def oversized(exchange: Exchange) -> bool:
     """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads."""
     reads = exchange.reads
-    if len(reads) <= _READS_A_TOKEN * _most_tokens(exchange):
+    if len(reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
         return False
     # Reads of a byte each take a hundred times their size.
-    most = _most_bytes(exchange)
-    return len(reads) > most // 256 or sum(map(len, reads)) > most
+    return len(reads) > _most_bytes(exchange) // 256 or sum(map(len, reads)) > _most_bytes(exchange)
 
 
 def cut_off(exchange: Exchange) -> None:
     """Keep only the beginning of an answer that is oversized, and the reason."""
     exchange.error = f"the answer grew beyond {_most_bytes(exchange) // 1024:,} KiB and was cut off"
-    del exchange.reads[_MORE:], exchange.times[_MORE:]
-
-
-def _most_tokens(exchange: Exchange) -> int:
-    return _MORE + (exchange.output_asked or 0)
+    del exchange.reads[_READS:], exchange.times[_READS:]
 
 
 def _most_bytes(exchange: Exchange) -> int:
-    return _BYTES_A_TOKEN * _most_tokens(exchange)
+    return _BYTES + _BYTES_A_TOKEN * (exchange.output_asked or 0)
 
 
 @dataclass(frozen=True)

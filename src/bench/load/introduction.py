@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from threading import Timer
 from typing import Any, NamedTuple
 
-from bench.bounds import LOOK_S, SOON_S
 from bench.errors import BenchError
 from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
 from bench.http import get_models, listed_models, models_text, problem, tls_context
@@ -36,10 +35,13 @@ _NAMED: dict[Omissible, str] = {
     "temperature": r"temperature",
 }
 _VOCABULARY = r"vocab|invalid token"  # ids that the tokenizer lacks: to send text instead would hide it
-_PROMPT = 8  # tokens of a first request's prompt, and letters of the shorter one by which text is counted; convention
+_PROMPT = 8  # tokens of a first request's prompt; convention
 _OUTPUT = 4  # tokens that it asks for; convention
+_FEW = 8  # letters of the shorter prompt by which text is counted; convention
 _MANY = 72  # letters of the longer one; convention
 _TRIES = 3  # first requests to a busy server; convention
+_BETWEEN_S = 1.0  # pause between them (s); convention
+_SAID_S = 5.0  # time after which it is said that a first request takes long (s): it may load what a server needs; convention
 
 
 class Answered(NamedTuple):
@@ -77,7 +79,7 @@ class _Introduction:
         if turns > 1:
             prompt = dialogue([letters(ids)] * (2 * turns - 1))
         words = f"waiting for {self.target.base_url} to answer a first request, up to {self.timeout_s:g} s"
-        patience = Timer(SOON_S, self.say, [words])
+        patience = Timer(_SAID_S, self.say, [words])
         patience.daemon = True
         patience.start()
         try:
@@ -87,7 +89,7 @@ class _Introduction:
                 record = record_of(exchange, exchange.sent or 0.0)
                 if record.status not in BUSY or not left:
                     break
-                time.sleep(min(record.retry_after_s or LOOK_S, self.timeout_s))
+                time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
         finally:
             patience.cancel()
         latency = record.e2e_s if record.ttft_s is None else record.ttft_s
@@ -250,29 +252,29 @@ def _listed(target: Target) -> list[str] | None:
 
 def _turn_tokens(known: _Introduction, form: RequestForm) -> int:
     """Tokens that the server adds to a chat for its second turn, beyond those of the messages, by its count of one."""
-    record = known.ask(form, letters_=_PROMPT, output=1, turns=2).record
-    rest = (record.prompt_tokens or 0) - form.template_tokens - 3 * _PROMPT * form.letter_tokens
+    record = known.ask(form, letters_=_FEW, output=1, turns=2).record
+    rest = (record.prompt_tokens or 0) - form.template_tokens - 3 * _FEW * form.letter_tokens
     if rest < 0:
         said = record.prompt_tokens or record.error or "no"
-        known.say(f"the server counts {said} tokens in a chat of three messages of {_PROMPT} letters: its template leaves some of it "
-                  "out, so prompts of later turns are shorter than asked for")  # fmt: skip
+        known.say(f"the server counts {said} tokens in a chat of three messages of {_FEW} letters: its template leaves some of it out, "
+                  "so prompts of later turns are shorter than asked for")  # fmt: skip
     return max(rest, 0)
 
 
 def _counted(known: _Introduction, form: RequestForm) -> RequestForm:
     """The form with the tokens of a letter and of what the server adds, by its own counts of a short and a long prompt."""
     counts = []
-    for count in (_PROMPT, _MANY):
+    for count in (_FEW, _MANY):
         record = known.ask(form, letters_=count, output=1).record
         if not record.prompt_tokens:  # a stream without a usage: a whole answer has one
             record = replace(known, stream=False).ask(form, letters_=count, output=1).record
         counts.append(record.prompt_tokens or 0)
     few, many = counts
-    each, rest = divmod(many - few, _MANY - _PROMPT)
-    if few and each > 0 and not rest and few >= each * _PROMPT:
-        return replace(form, letter_tokens=each, template_tokens=few - each * _PROMPT, counted=True)
+    each, rest = divmod(many - few, _MANY - _FEW)
+    if few and each > 0 and not rest and few >= each * _FEW:
+        return replace(form, letter_tokens=each, template_tokens=few - each * _FEW, counted=True)
     says = (
-        f"counts {few} and {many} tokens in prompts of {_PROMPT} and {_MANY} letters"
+        f"counts {few} and {many} tokens in prompts of {_FEW} and {_MANY} letters"
         if few
         else "does not count the tokens of prompts"
     )

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from bench.bounds import LOOK_S, PATIENCE_S
 from bench.load.answer import ends_in_error, follow
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection, says_done
 from bench.load.exchange import Assignment, Exchange, cut_off, oversized
@@ -23,6 +22,9 @@ from bench.load.timer import Timer
 from bench.workloads.pacer import Pacer
 
 _TICK_S = 0.01  # period of the timer that shows how late the loop is (s); convention
+_LOOK_AT_SIZES_S = 0.5  # time between two looks for answers that do not end (s); convention
+_SILENT_S = 0.1  # silence after which what came last of an answer is looked at (s); convention: chunks come faster
+_CHUNK_SIZE = 16384  # bytes of a read in the middle of a stream: what is longer comes in several; convention
 _CARRIAGE_RETURN = 13  # byte that ends a line of HTTP; source: ASCII
 _BRACKET = 93  # byte that ends `[DONE]`; source: ASCII
 _NO_BYTE = 256  # number that is no byte; derived
@@ -33,9 +35,8 @@ _FEW = 16  # events of a wake below which it waits for more; measured: docs/expl
 # time that such a wake waits for more events (s), by which stamps are late; measured: docs/explanation/decisions.md, CPU per chunk
 # fell from 11.7 to 10.0 µs at 600 streams
 _GATHER_S = 0.0001
-# reads after which requests that are due are looked for, and connections that are opened at once; convention: 64 reads take less than
-# half a millisecond, and so few overflow no listen queue
-_BATCH = 64
+_BATCH = 64  # reads after which requests that are due are looked for; convention: 64 take less than half a millisecond
+_CONNECTING = 64  # connections that are opened at once, so that no listen queue overflows; convention
 # idle time after which a connection is not given a request (s), as the server may be about to close it; convention: vLLM closes after
 # 5 s
 _IDLE_S = 3.0
@@ -82,7 +83,7 @@ class Loop:
         self.lags: list[float] = []
         self.stopped: float | None = None
 
-    def open(self, within_s: float = PATIENCE_S) -> None:
+    def open(self, within_s: float = 60.0) -> None:
         """Open the connections that are to be there before the run.
 
         Raises:
@@ -90,7 +91,7 @@ class Loop:
         """
         count, end = self._assignment.connections, time.monotonic() + within_s
         while (missing := count - len(self._idle)) > 0:
-            for _ in range(min(missing, _BATCH) - len(self._opening)):
+            for _ in range(min(missing, _CONNECTING) - len(self._opening)):
                 self._connect()
             for fd, _ in self._epoll.poll(1.0):
                 if fd in self._table:
@@ -114,8 +115,8 @@ class Loop:
         self._sent: deque[tuple[float, Exchange, Connection]] = deque()
         self._arm()
         self._next_tick = start + _TICK_S
-        self._next_look = start + LOOK_S
-        self._looks = (start, start)  # the last two
+        self._next_look = start + _LOOK_AT_SIZES_S
+        self._looked = start  # the last arrival of each answer until then was looked at
         self._next_judgement = start + LOOKS_S
         self._tick_timer.set(self._next_tick, _TICK_S)
         self._drive()
@@ -141,7 +142,7 @@ class Loop:
                     continue
                 recv, stamp, keep, connection = stream
                 try:
-                    data = recv(READ_SIZE)
+                    data = recv(_CHUNK_SIZE)
                 except BlockingIOError:
                     continue
                 except OSError as error:
@@ -402,10 +403,10 @@ class Loop:
                 self._idle.remove(connection)
                 self._drop(connection)
             wanted = min(self._spare, self._to_send) - len(self._idle) - len(self._opening)
-            for _ in range(min(wanted, _BATCH - len(self._opening))):
+            for _ in range(min(wanted, _CONNECTING - len(self._opening))):
                 self._connect()
         if moment > self._next_look:
-            self._next_look = moment + LOOK_S
+            self._next_look = moment + _LOOK_AT_SIZES_S
             self._cut_endless(moment)
         if self._overload is not None and moment > self._next_judgement:
             self._next_judgement = moment + LOOKS_S
@@ -426,13 +427,12 @@ class Loop:
 
     def _cut_endless(self, moment: float) -> None:
         """End each exchange whose answer is far longer than what it asked for, or ended in an error, though its body stays open."""
-        before, latest = self._looks
-        self._looks = latest, moment
+        before, self._looked = self._looked, moment - _SILENT_S
         for connection in list(self._table.values()):
             exchange = connection.exchange
             if exchange is None:
                 continue
-            silent = exchange.times and before < exchange.times[-1] <= latest
+            silent = exchange.times and before < exchange.times[-1] <= self._looked
             if oversized(exchange) or (silent and ends_in_error(exchange)):
                 self._end(connection, exchange, "disconnect", moment)
 

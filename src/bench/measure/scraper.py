@@ -34,7 +34,7 @@ from bench.runs.environment import hidden, secret_parts, secrets_in, without_use
 from bench.servers.gpu_metrics import is_nvml
 from bench.servers.gpus import NvmlError
 
-_SCRAPE_S = 2 * SOON_S  # longest scrape (s): a connection, and an answer; derived
+_SCRAPE_S = LOOK_S + SOON_S + 1  # longest scrape (s): a connection, and an answer; derived
 _END_S = 2 * _SCRAPE_S  # longest wait at the end (s), for a scrape under way and the last one; derived
 
 # Of a server that has several forms, the one that is read here: others round numbers or add what no number needs.
@@ -117,7 +117,7 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
     secrets = [*secrets_in(os.environ), *(part.encode() for part in secret_parts(headers.values()))]
 
     def read() -> bytes:
-        answer = bounded(session.get(url, timeout=SOON_S, stream=True))
+        answer = bounded(session.get(url, timeout=(LOOK_S, SOON_S), stream=True))
         answer.raise_for_status()
         if answer.status_code != requests.codes.ok:
             target = leads_away(answer)

@@ -25,7 +25,7 @@ from bench.workloads.schedule import PlannedRequest, schedule
 _IN_A_ROW = 3  # requests in a row whose TTFTs must be alike; convention
 _SPREAD = 0.25  # largest range of TTFTs in a row that are alike, as a share of their median; convention
 AT_ONCE = 4  # requests with which a warm-up ends, and of a reference load in flight; convention
-_LONGEST_OUTPUT = 32  # most output tokens of a request here; convention
+_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable; convention
 
 
 def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: Launch) -> Warmup:
@@ -47,7 +47,7 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     stable = False
 
     def send(arrival: str, count: int, like: PlannedRequest = model) -> list[float | None]:
-        requests, output = count if arrival == "closed" else None, min(like.output_tokens, _LONGEST_OUTPUT)
+        requests, output = count if arrival == "closed" else None, min(like.output_tokens, _WARM_OUTPUT)
         workload = first.workload.of(like.request_class).alike(arrival, requests, like.prompt_asked, output)
         workload = workload.model_copy(update={"honour_retry_after": first.workload.honour_retry_after})
         load = replace(
@@ -94,6 +94,7 @@ def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:
 
 _TIMES = 2  # times that it is sent: the faster one counts, as what interrupts a machine for a moment is no drift; convention
 _LONGEST_PROMPT = 256  # longest prompt of a reference load (tokens); convention
+_LONGEST_OUTPUT = 32  # longest output of a reference load (tokens); convention
 
 
 def reference_load(

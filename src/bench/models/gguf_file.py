@@ -10,13 +10,14 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bench.bounds import MOST_BYTES
 from bench.errors import BenchError
 
 # struct's letter of each type of a number; source: the GGUF specification
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING = 8  # number of a value's type; source: the GGUF specification
 _ARRAY = 9  # number of a value's type; source: the GGUF specification
+_LONGEST = 1 << 26  # bytes of a text, and entries of a list, that are read; convention: no published file has more
+_KEPT = 1024  # entries of a list of numbers that are kept, such as one a layer; convention
 # architectures that are called as their families; Mistral's and Mixtral's are llama too
 _FAMILIES = ("llama", "qwen2", "qwen3")
 
@@ -87,7 +88,7 @@ def _one(head: dict[str, Any], key: str, default: int | None = None) -> int:
 
 
 def _head(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, int]]:
-    """Its keys, of a list of texts the number of its entries alone; and its tensors, each with how many weights it has."""
+    """Its keys, of a long list the number of its entries alone; and its tensors, each with how many weights it has."""
     if stream.read(4) != b"GGUF":
         raise ValueError("it does not begin with GGUF")
     version, tensors, keys = _read(stream, "IQQ")
@@ -112,7 +113,8 @@ def _value(stream: BinaryIO, kind: int) -> Any:
         raise ValueError(f"it has a value of the unknown type {kind}")
     of, count = _read(stream, "IQ")
     if of in _NUMBERS:
-        return list(_read(stream, f"{_within(count)}{_NUMBERS[of]}"))
+        values = _read(stream, f"{_within(count)}{_NUMBERS[of]}")
+        return list(values) if count <= _KEPT else count
     if of != _STRING:
         raise ValueError(f"it has a list of the type {of}")
     for _ in range(_within(count)):
@@ -126,8 +128,7 @@ def _text(stream: BinaryIO) -> str:
 
 
 def _within(count: int) -> int:
-    """The bytes of a text, or the entries of a list: no published file has more."""
-    if count > MOST_BYTES:
+    if count > _LONGEST:
         raise ValueError(f"it states a length of {count}")
     return count
 

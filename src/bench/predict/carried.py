@@ -121,7 +121,7 @@ def crossing(excess: Callable[[float], float], start: float, *, most: float) -> 
         return tried[log]
 
     here = math.log(start)
-    step = math.copysign(math.log(2), -over(here))
+    step = math.copysign(math.log(2), -over(here))  # to twice or half the load first
     while (over(here + step) > 0) == (over(here) > 0):
         here, step = here + step, 2 * step  # farther each time
         if here + step < math.log(_LOWEST * start):

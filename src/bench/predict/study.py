@@ -17,7 +17,7 @@ from bench.parse.stream import gaps_between_tokens
 from bench.predict.calibrate import Calibrated, MeasuredRun, Z, calibrate, parameters, planned_again
 from bench.predict.calibration import METRICS, Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.limits import Limits
-from bench.predict.predict import BEYOND, measures, misfits, predict, widened
+from bench.predict.predict import measures, misfits, predict, widened
 from bench.predict.sources import FEW_STEPS, Source
 from bench.predict.step_time import ASSUMED_ERROR, ASSUMED_THROUGHPUT_ERROR
 from bench.statistics.percentiles import percentile
@@ -138,6 +138,9 @@ def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun], fold: st
 
 
 _LEVELS = 12  # levels of a predicted curve; convention
+_HIGHER = (
+    1.2  # highest predicted level ÷ the highest measured one; convention: below `BEYOND` of predict.predict, rounded as well
+)
 
 
 def calibrate_study(
@@ -217,7 +220,7 @@ def _levels(curve: Sequence[MeasuredRun], *, whole: bool) -> list[float]:
     measured_levels = {float(run.row["level"]) for run in curve}
     if len(measured_levels) < 2:
         return []
-    grid = np.geomspace(min(measured_levels), BEYOND * max(measured_levels), _LEVELS).tolist()
+    grid = np.geomspace(min(measured_levels), _HIGHER * max(measured_levels), _LEVELS).tolist()
     return sorted({float(round(level)) if whole else float(f"{level:.3g}") for level in grid})
 
 

@@ -33,9 +33,8 @@ _MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tune
 # shortest run (s), of a rate near the limit four times that: a fast server's queue takes so long to show; tuned: benchmarks.find_scale
 _LEAST_S = 5.0
 _LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search
-FIRST_LATENCY_S = (
-    _LEAST_S / _LATENCIES
-)  # assumed E2E (s) until one is known; derived: the shortest run is as long as one should be
+# assumed E2E (s) until one is known; derived: a first run then lasts as long as the shortest
+FIRST_LATENCY_S = _LEAST_S / _LATENCIES
 # standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
 _SURE_ENOUGH = 0.3
 
@@ -142,7 +141,7 @@ class Aim:
         at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
         rate = load / latency_s if self.held else load
         # On a closed loop's way up the latency is that of a load far below, at which requests would come too fast.
-        least_s = _LEAST_S * (near if self.held else times)
+        least_s = 0.0 if self.held and not near else _LEAST_S if self.held else _LEAST_S * times
         return math.ceil(max(count / self.turns, _LATENCIES * max(1, times / self.turns) * at_once, least_s * rate))
 
 

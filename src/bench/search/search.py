@@ -17,11 +17,11 @@ from bench.search.placing import FEWEST_RUNS, FIRST_LATENCY_S, ROUND, Aim, Answe
 from bench.search.probe import LONGEST_S, Alone, Probed
 from bench.statistics.observation import FEWEST_SPEEDS, Observation, Reference, speeds
 
-_FIT = FEWEST_SPEEDS * ROUND  # runs that fit into a budget, however small; derived: they show how fast the machine usually is
+_FIT = FEWEST_SPEEDS * ROUND  # runs that fit into any budget; derived: so many show how fast the machine usually is
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
-# runs of a search × its precision², in the median, of a rate and of what is held: 8 and 6 to ± 10 %; measured: benchmarks.search
-_USUAL_RUNS = {False: 0.08, True: 0.06}
+# runs that a search takes to ± 10 %, in the median, of a rate and of what is held; measured: benchmarks.search --loop
+_USUAL_RUNS = {False: 8, True: 6}
 _NOTHING = Answer(0.0, 0.0, math.inf, "runs")  # what is known before the first run
 
 
@@ -179,7 +179,7 @@ def expected_s(probed: Probed, aim: Aim) -> float | None:
     short, long = (aim.requests(probed.load, probed.latency_s, [], near=near) for near in (False, True))
     pace = probed.load / (probed.latency_s if aim.held else 1.0)
     run_s = max(short / pace, min(long / pace, LONGEST_S))
-    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] / aim.precision**2)
+    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] * (0.1 / aim.precision) ** 2)
 
 
 def _ended(found: Found, aim: Aim, why: Why) -> Found:
@@ -261,7 +261,7 @@ def _latency(row: Mapping[str, Any]) -> float | None:
 
 def _spent(found: Found, budget: Budget, began: int) -> Why | None:
     """Which budget is spent; or that runs cannot be trusted. Args: began: how many runs were known before."""
-    last = found.looks[began:][-ROUND:]
+    last = found.looks[began:][-ROUND:]  # a whole round of invalid runs
     if len(last) == ROUND and all(look.reasons for look in last):
         return "invalid"
     if len(found.looks) >= budget.runs:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from bench.fields import LISTED, MOST_REQUESTS, MOST_S, Count, Name, Seconds, Strict
+from bench.fields import LISTED, MOST_RATE, MOST_S, Count, Name, Seconds, Strict
 from bench.study.decision import SloTexts
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Search(Strict):
     start: _Positive | None = Field(
         default=None, description="First load; rates down to a 64th of it are tried. Default: near the limit, by a probe."
     )
-    highest: Annotated[float, Field(gt=0, le=MOST_REQUESTS)] = Field(default=4096.0, description="Highest load to try.")
+    highest: Annotated[float, Field(gt=0, le=MOST_RATE)] = Field(default=4096.0, description="Highest load to try.")
     runs: Count = Field(default=40, description="Most runs, those of an earlier search included.")
     seconds: Seconds = Field(default=3600.0, description="Most time under load (s), that of earlier runs included.")
 

@@ -337,8 +337,10 @@ def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUni
 
 def _tokens(path: str, row: Row, column: str) -> int:
     count = number_of(row.values.get(column))
-    if count is None or not _whole(count) or abs(count) > MOST_TOKENS:
+    if count is None or not _whole(count):
         raise _wrong(path, row, column, "is not a whole number of tokens")
+    if count > MOST_TOKENS:
+        raise _wrong(path, row, column, f"is more than {MOST_TOKENS:,} tokens. Name the column that has tokens")
     if count < 1:
         raise _wrong(path, row, column, "is less than 1 token. Remove the row")
     return int(count)

@@ -18,10 +18,8 @@ TraceUnit = Literal["s", "ms", "us", "ns"]
 SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
 _NGINX = "%d/%b/%Y:%H:%M:%S %z"
-EPOCH = (
-    10**9,
-    4 * 10**9,
-)  # moments of requests, in seconds since 1970, from 2001 to 2096: other numbers beside them stand for none; convention
+# moments of requests, in seconds since 1970, from 2001 to 2096: other numbers beside them stand for none; convention
+EPOCH = (10**9, 4 * 10**9)
 
 
 def since_1970(low: Decimal | float) -> list[TraceUnit]:

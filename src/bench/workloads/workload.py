@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from bench.axes import CONCURRENCY, RATE
 from bench.errors import BenchError
-from bench.fields import MOST_REQUESTS, MOST_S, Name, Requests, Seconds, Strict, Tokens, or_auto
+from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Name, Requests, Seconds, Strict, Tokens, or_auto
 from bench.headers import checked_name
 from bench.runs.environment import secret_in
 from bench.workloads.archetypes import with_archetype
@@ -378,7 +378,7 @@ class Workload(Strict):
         rate = level * max(1.0, self.step.factor if self.step else 1.0) if self.axis == RATE else 0.0
         seconds = 0.0 if self.axis != RATE else self.duration_s or requests / self.turn_count / level
         for value, most, unit, remedy in (
-            (rate, MOST_REQUESTS, "requests/s", "the level, or step.factor"),
+            (rate, MOST_RATE, "requests/s", "the level, or step.factor"),
             (requests, MOST_REQUESTS, "requests", "the level, num_requests, duration_s or turns.count"),
             (seconds, MOST_S, "s", "num_requests, or raise the level"),
         ):

@@ -52,7 +52,7 @@ def unit_of(works: Iterable[str | None]) -> str:
 
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
-_MOST = 1 / sys.float_info.epsilon  # tokens beyond which a number is not a count; derived: a float holds no more whole numbers
+_MOST = 10**15  # tokens beyond which a number is not a count; convention: as `bench.fields.Count`, whose import is dear
 _FAILED = ("error", "abort")  # values of finish_reason that end an answer which is not whole
 _ODD = 40  # characters of what stands in place of a count that a message quotes; convention
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.

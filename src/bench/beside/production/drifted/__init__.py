@@ -36,16 +36,15 @@ from bench.runs.sentences import time_text
 from bench.servers.metrics import find_catalogue, of_other_versions
 from bench.statistics.observation import SPEEDS_DIFFER
 from bench.statistics.textbook import CONFIDENCE, student_t
-from bench.study.config import Thresholds
 
 SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"
 WIDE = "the interval is too wide to say"
-# least difference that matters of lengths and loads, and share of the time of loads that were not measured, or of TTFT in queues, up to
-# which latencies are compared; convention: C_max moves by about as much as lengths, a closed loop's mean is below what it holds
-_LITTLE = 0.10
-# the same by unit: of lengths and loads, of hit rates (not relative), of latencies; convention: for latencies the precision of a limit
-# that `bench find` asks for, and five standard deviations between starts
-_MATTERS = {"tokens": _LITTLE, "": _LITTLE, "0–1": Thresholds.prefix_hit_error, "s": 0.20}
+# least difference that matters, by unit: of lengths and loads, of hit rates (not relative), of latencies; convention: C_max moves by
+# about as much as lengths; a twentieth of all prefill; the precision of a limit that `bench find` asks for, and five standard
+# deviations between starts
+_MATTERS = {"tokens": 0.10, "": 0.10, "0–1": 0.05, "s": 0.20}
+_OUTSIDE = 0.10  # how far outside the measured loads production may be; convention: a closed loop's mean is below what it holds
+_BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
 VERSION = "engine and version"
 _SPEEDS = {latency.name for latency in LATENCIES} - {HELD.name}
@@ -169,7 +168,7 @@ def _load(studied: Studied, blocks: pl.DataFrame) -> Compared:
     if not studied.loads or not isinstance(seen, float):
         return load
     low, high = studied.loads
-    if seen > high * (1 + _LITTLE):
+    if seen > high * (1 + _OUTSIDE):
         return replace(load, verdict=DIFFERS, why="more than was measured")
     return replace(load, why="less than was measured") if seen < low else replace(load, verdict=SAME)
 
@@ -203,14 +202,14 @@ def _speed(latency: Quantity, studied: Studied, blocks: pl.DataFrame, changed: s
         return float(shares.filter(rows)["share"].sum())
 
     least, most = line.loads[0], line.loads[-1]
-    there = pl.col(load).is_between(least / (1 + _LITTLE), most * (1 + _LITTLE))
-    if (outside := share_of(~there)) > _LITTLE:
+    there = pl.col(load).is_between(least / (1 + _OUTSIDE), most * (1 + _OUTSIDE))
+    if (outside := share_of(~there)) > _BEYOND:
         ran = f"{least:.3g} to {most:.3g} requests {'running' if latency is ITL else 'in flight'}"
         return replace(bare, study=None, why=f"{shown_share(outside)} of it at loads other than the {ran} that were measured")
     if changed:
         return replace(bare, why=f"the study measured it with another {changed}")
     waited = share_of(pl.col("in_flight") > pl.col("running"))
-    if latency is TTFT and waited > _LITTLE:
+    if latency is TTFT and waited > _BEYOND:
         why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study does not show"
         return replace(bare, study=None, why=why)
     # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).

@@ -10,13 +10,13 @@ from typing import Any
 from bench.axes import CONCURRENCY, RATE
 from bench.beside.production.guard.measured import Measured
 from bench.errors import shown_share
-from bench.study.config import Thresholds
 
 #: The recorded series that counts a load, by its axis; and those of requests that run and wait, and of KV usage.
 LOADS = {CONCURRENCY: "saturate:requests_in_flight", RATE: "saturate:requests:rate5m"}
 RUNS, WAITS, USAGE = "saturate:requests_running", "saturate:requests_waiting", "saturate:kv_usage"
 TOKENS, PREEMPTIONS = "saturate:output_tokens:rate5m", "saturate:preemptions:rate5m"
 HITS = "saturate:prefix_hit_ratio:rate30m"
+_HITS_KEPT = 0.95  # share of the study's prefix-cache hits below which something was evicted, or routed elsewhere; convention
 
 _HERE = "{{ $labels.instance }}: {{ $value | humanize }}"
 _JOB = "{{ $labels.job }}"
@@ -142,7 +142,7 @@ def _on_runs(measured: Measured, there: Collection[str]) -> Iterator[_Rule | str
     yield alert("KvUsage", USAGE, f"> {usage:g}", "5m", said, shown, known=usage < 1)
     shown = f"There was none in {text}."
     yield alert("Preemptions", PREEMPTIONS, "> 0", "2m", f"{_HERE} preemptions/s", shown, known=measured.preemptions == 0)
-    least = (1 - Thresholds.prefix_hit_error) * rate  # fewer: something was evicted, or routed elsewhere
+    least = _HITS_KEPT * rate
     shown = f"At least {shown_share(rate)} did in {text}; the alert is at {shown_share(least)}."
     said = f"{_JOB}: {_SHARE} of prompt tokens come from the prefix cache"
     yield alert("PrefixHits", HITS, f"< {least:.3g}", "15m", said, shown, known=rate > 0)
