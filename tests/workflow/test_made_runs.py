@@ -155,3 +155,22 @@ def test_a_run_that_is_forgotten_is_measured_again_for_whatever_rests_on_it(draw
         "findings",
         "report",
     }  # without a target, all
+
+
+def test_a_job_that_failed_runs_again(drawn_study, tmp_path):
+    """Though its results are there from before: what was measured since would be left out for good."""
+    project = Project(tmp_path / "copy")
+    shutil.copytree(drawn_study, project.folder, symlinks=True)
+    (record,) = project.folder.glob("results/runs/d000/*_c0002_r1_*/run.json")
+    (record.parent / "metrics.csv").unlink()
+    away = record.rename(record.with_name("away.json"))
+    index = project.folder / "results/sessions/d000/1.json"
+    index.write_text(index.read_text() + "\n")  # a session has been measured
+    asked = ("--nolock", "--cores", "1", "results/summary.parquet")
+    assert snakemake(*asked, folder=project.folder).returncode
+    away.rename(record)
+    assert project.jobs("--dry-run", target="results/summary.parquet") == {"parse", "aggregate"}
+    others = {path: path.stat().st_mtime_ns for path in project.folder.glob("results/runs/d000/*/metrics.csv")}
+    assert project.jobs(target="results/summary.parquet") == {"parse", "aggregate"}
+    assert (record.parent / "metrics.csv").is_file()
+    assert {path: path.stat().st_mtime_ns for path in others} == others  # what had been parsed is kept

@@ -27,9 +27,9 @@ rule calibrate:
         summary=paths.SUMMARY,
         launches=LAUNCHES,
     output:
-        # Models and curves whose runs, limits and code are the same are kept from the files that are there.
-        calibration=update(paths.CALIBRATION),
-        reliefs=update(paths.RELIEFS),
+        # Models and curves whose runs, limits and code are the same are kept from copies of these.
+        calibration=paths.CALIBRATION,
+        reliefs=paths.RELIEFS,
     log:
         "logs/calibrate.log",
     localrule: True

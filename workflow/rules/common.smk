@@ -75,6 +75,13 @@ DEVICE = PLAN.device.model_dump() if PLAN.device else None
 include: "cluster.smk"
 
 
+onerror:
+    # Snakemake notes a failed job's inputs as if it had ended well: where later files are there, it would not run again.
+    for job in workflow.dag.needrun_jobs():
+        if not all(Path(file).exists() for file in job.output):
+            workflow.persistence.cleanup(job)
+
+
 onstart:
     with in_words():
         workflow.folder_lock = lock_folder()  # until this process ends

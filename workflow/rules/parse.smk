@@ -3,8 +3,8 @@ rule parse:
     input:
         index=[] if PACKED else paths.SESSION,
     output:
-        # It lists the records that were parsed, and by which code: those are kept.
-        parsed=update(paths.PARSED),
+        # It lists the records that were parsed, and by which code: by a copy of it, those are kept.
+        parsed=paths.PARSED,
     log:
         "logs/parse/{deployment}/{session}.log",
     priority: 1

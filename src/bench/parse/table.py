@@ -83,7 +83,8 @@ def aggregate(
             requests = table.select(name for name in _JUDGED if name in table.collect_schema()).collect()
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
         except (FileNotFoundError, pl.exceptions.PolarsError) as error:
-            workflow = f"Remove results/sessions/{path.parents[1].name}/*-parsed.json, and the next workflow makes it again."
+            sessions = f"results/sessions/{path.parents[1].name}"
+            workflow = f"Remove {sessions}/*-parsed.json and {sessions}/.kept, and the next workflow makes it again."
             remedy = "Parse it again." if expected is None else workflow
             why = str(error).splitlines()[0]
             raise BenchError(f"{path.parent}: a table of this run is missing or damaged ({why}). {remedy}") from None

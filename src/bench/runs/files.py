@@ -62,6 +62,13 @@ def read_known(kind: type[R], path: Path) -> R | None:
         return None
 
 
+def kept(path: Path) -> Path:
+    """Where a copy lies of a record that its next version is made from. The workflow removes what a job is about to write, so that a
+    job which is interrupted runs again.
+    """
+    return path.parent / ".kept" / path.name
+
+
 def typed(kind: type[R], content: Any) -> R:
     """`content` as `kind`, a dataclass: what it lacks takes its default, and what `kind` does not know is left out.
 
