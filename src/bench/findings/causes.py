@@ -141,16 +141,16 @@ RULES = {
     "pinned": Rule("sequences", "[{at}, ]never more than {running:.0f} requests run, and {waiting:wait} on average"),
     "prompts": Rule("prefill", "[{at}, ]requests wait for the prefill of others"),
     "slow_answers": Rule("unknown", "[{at}, ]not known: a burst does not show why answers take too long"),
-    "nothing_full": Rule("unknown", "[{at}, ]not known: sequences and KV cache have room, and {unknown}"),
+    "nothing_full": Rule("unknown", "[{at}, ]not known: no request waits for a sequence or the KV cache, and {unknown}"),
 }
 
 
 #: Why what is full may not be the cause, by code.
 DOUBTS = {
-    "flat": Rule("unknown", "not known to be the cause: requests/s hardly rise with the requests that run, and {unknown}"),
+    "flat": Rule("unknown", "requests/s hardly rise with the requests that run, and {unknown}"),
     "untested": Rule(
         "unknown",
-        "not known to be the cause: no lower load shows whether requests/s rise with the requests that run, and {unknown}",
+        "no lower load shows whether requests/s rise with the requests that run, and {unknown}",
         "measure loads at which fewer requests run",
     ),
 }
@@ -420,8 +420,10 @@ def why(limit: Bottleneck, missed_at: float | None = None) -> str:
     """Why it sustains no more; empty where nothing was judged. Args: missed_at: the first load that misses; another one is named."""
     if limit.evidence is None:
         return ""
-    doubt = f"; {DOUBTS[limit.doubt].why}" if limit.doubt else ""
-    return filled(RULES[limit.evidence].why + doubt, _numbers(limit, missed_at))
+    text = RULES[limit.evidence].why
+    if limit.doubt:
+        text = f"{text.replace('[{at}, ]', '[{at}, ]not known: ')}; but {DOUBTS[limit.doubt].why}"
+    return filled(text, _numbers(limit, missed_at))
 
 
 def alike(limit: Bottleneck) -> list[str]:
