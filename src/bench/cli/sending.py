@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bench.cli.options import LOAD, Headers, OutputLength, PromptLength, WorkloadFile, headers_of, key_and_value, of_set, option
 from bench.cli.output import note
-from bench.errors import BenchError
+from bench.errors import BenchError, meant
 from bench.fields import LISTED, Strict
 from bench.runs.request import Omissible
 from bench.workloads.endpoints import ENDPOINTS
@@ -111,6 +111,7 @@ class Sending:
         """
         from bench.study.read import read_workload
         from bench.workloads.archetypes import ARCHETYPES
+        from bench.workloads.workload import Workload
 
         elsewhere = type(self.further).model_fields
         if self.workload and not self.workload.is_file():
@@ -127,6 +128,8 @@ class Sending:
         for (key, *within), value in map(key_and_value, self.set or ()):
             if key in elsewhere:
                 continue
+            if key not in Workload.model_fields and (near := meant(key, elsewhere)):
+                raise BenchError(f"--set {key}: not a key. Did you mean {near}?")
             preset = ARCHETYPES.get(str(content.get("archetype")), {}) if within and "prompts" not in content else {}
             content = {**content, key: _with(content.get(key, preset.get(key)), within, value)}
         if not content.keys() & {"archetype", "classes", "prompts", "prompt_tokens", "trace"}:
