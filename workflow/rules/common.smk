@@ -78,7 +78,7 @@ include: "cluster.smk"
 onerror:
     # Snakemake notes a failed job's inputs as if it had ended well: where later files are there, it would not run again.
     for job in workflow.dag.needrun_jobs():
-        if not all(Path(file).exists() for file in job.output):
+        if not all(map(os.path.exists, job.output)):
             workflow.persistence.cleanup(job)
 
 

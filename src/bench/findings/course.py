@@ -12,13 +12,14 @@ import numpy as np
 import polars as pl
 
 from bench.parse.server import FULL
-from bench.statistics.textbook import FEWEST_POINTS, student_t
+from bench.statistics.textbook import student_t
 
 _STANDS = 0.9  # share of the most requests that ran, from which on the load stands; convention
 # Of a stretch, parts whose means count as independent, and bins in each of them; tuned: where each bin's noise is to six tenths that
 # of the one before, 91 to 95 % of the intervals held, and 83 % with parts of two bins.
 _PARTS, _PART = 10, 5
 _FEWEST = 4 * _PART  # bins of a stretch of which anything is said: a line through four means
+_RANKS = 6  # fewest requests of a burst whose waits have a slope; convention
 Change = tuple[float, float, float]
 
 
@@ -92,10 +93,10 @@ def _change(rows: np.ndarray[Any, Any]) -> Change | None:
 
 
 def ttft_slope(judged: Sequence[Mapping[str, Any]]) -> float | None:
-    """By how much each request of a burst waits longer for its first token than the one before it (s); None of fewer than three.
+    """By how much each request of a burst waits longer for its first token than the one before it (s); None of fewer than six.
 
     Args:
         judged: the requests of a run, as the summary's column has them. By their TTFT they are in the order in which they were served.
     """
     waits = np.sort([each["ttft"] for each in judged if each["ok"] and each["ttft"] is not None])
-    return float(np.polyfit(np.arange(len(waits)), waits, 1)[0]) if len(waits) >= FEWEST_POINTS else None
+    return float(np.polyfit(np.arange(len(waits)), waits, 1)[0]) if len(waits) >= _RANKS else None

@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.parse.run import parse_run
 from bench.parse.server import FULL
 from bench.parse.windows import level_values, of_windows
-from bench.runs.files import kept, read_known, write_record
+from bench.runs.files import read_kept, write_kept
 from bench.runs.sentences import load_text
 from bench.runs.store import ParsedSession
 from bench.runs.summary import NO_COLUMNS, read_run_summary, summary_table
@@ -31,7 +31,7 @@ def parse_session(
     Raises:
         BenchError: some cannot be; the others are parsed.
     """
-    known = read_known(ParsedSession, kept(file))
+    known = read_kept(ParsedSession, file)
     parsed = dict(known.runs) if known and known.code == code else {}
     failed = 0
     for run, record in records.items():
@@ -48,8 +48,7 @@ def parse_session(
             f"{failed} of {len(records)} runs cannot be parsed, for the reasons above. Forget them, and the next workflow measures "
             f"them again: `bench runs --discard '{runs.name}/RUN'`"
         )
-    for path in (kept(file), file):
-        write_record(ParsedSession(code=code, runs=dict(records)), path)
+    write_kept(ParsedSession(code=code, runs=dict(records)), file)
 
 
 def answer_lines(runs: Path, names: Iterable[str]) -> list[str]:

@@ -62,10 +62,20 @@ def read_known(kind: type[R], path: Path) -> R | None:
         return None
 
 
-def kept(path: Path) -> Path:
-    """Where a copy lies of a record that its next version is made from. The workflow removes what a job is about to write, so that a
+def read_kept(kind: type[R], path: Path) -> R | None:
+    """The record that `write_kept` wrote to `path` last; None where there is none that can be read."""
+    return read_known(kind, _kept(path))
+
+
+def write_kept(record: Any, path: Path) -> None:
+    """Write a record that its next version is made from, and a copy of it: the workflow removes what a job is about to write, so that a
     job which is interrupted runs again.
     """
+    for each in (_kept(path), path):
+        write_record(record, each)
+
+
+def _kept(path: Path) -> Path:
     return path.parent / ".kept" / path.name
 
 
