@@ -62,6 +62,9 @@ def test_what_each_limit_shows(summary):
         assert (found.evidence, found.doubt, found.cause) == ("slots", doubt, "unknown" if doubt else "sequences"), doubt
         assert "all 6 sequences of max_num_seqs run" in why(found) and said in why(found), doubt
         assert remedy(found).partition(" ")[0] == {"flat": "", "untested": "measure", None: "a"}[doubt]
+    # A server that shows preemptions may not show what runs.
+    hidden = [{**row, "steady_running": None} for row in preempting]
+    assert (cause(hidden, TPOT)[0].evidence, cause(hidden, TPOT)[0].doubt) == ("full_cache", "untested")
     # An overload has the cause of what it waits for. No latency is missed yet; requests wait for one of four slots.
     quiet = {"steady_running": 1.0, "steady_running_high": 2.0, "steady_queued_share": 0.0, "steady_kv_usage": 0.2}
     busy = {"steady_running": 4.0, "steady_running_high": 4.0, "steady_queued_share": 0.9, "steady_waiting": 6.0,

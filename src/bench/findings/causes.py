@@ -265,12 +265,11 @@ def _doubt(runs: pl.DataFrame, full: Bottleneck) -> Literal["flat", "untested"] 
         .group_by("level")
         .agg(pl.col("steady_running", "steady_requests_per_s").mean())
     )
-    *lower, (running, rate) = levels.drop_nulls().sort("level").select("steady_running", "steady_requests_per_s").rows()
-    fewer = [(few, slow) for few, slow in lower if 0 < few <= _FEWER * running and slow > 0]
-    if not fewer:
+    known = levels.filter(pl.col("steady_running") > 0, pl.col("steady_requests_per_s") > 0).sort("level")
+    if known.is_empty() or not (fewer := known.filter(pl.col("steady_running") <= _FEWER * known["steady_running"][-1])).height:
         return "untested"
-    few, slow = fewer[-1]
-    return None if math.log(rate / slow) >= _PAYS * math.log(running / few) else "flat"
+    running, rate = (math.log(known[name][-1] / fewer[name][-1]) for name in ("steady_running", "steady_requests_per_s"))
+    return None if rate >= _PAYS * running else "flat"
 
 
 def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
