@@ -80,9 +80,9 @@ def installed(tmp_path):
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: speech\nVersion: {version}\n")
         (folder / "entry_points.txt").write_text(f"[saturate.plugins]\n{name} = {entry}\n")
         path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
-        )
+        # Bytecode would be taken for current after a change of the same size within the same second.
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True)
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
     return run
