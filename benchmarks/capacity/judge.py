@@ -16,6 +16,7 @@ COLUMNS = {
     "never": "> +10 %",
     "worst": "worst",
     "levels": "levels hold",
+    "open": "an end open",
     "width": "ln width",
     "both": "of two limits",
     "both_width": "ln width",
@@ -38,7 +39,7 @@ def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         `ratio` (usable requests/s ÷ what the ladder could have shown; None: no answer; where nothing is sustainable 1 if no rate is
         given, else infinite), `levels`, `both`, `interval` (whether the printed interval of the level, of that within two limits,
-        and of the requests/s, holds the truth; None where there is none), `width` and `both_width` (ln of the levels' ends), `cause`
+        and of the requests/s, holds the truth; None where there is none), `open` (whether an end of the level's is), `width` and `both_width` (ln of the levels' ends), `cause`
         (`right`, `wrong`, `unknown`), `found` (the cause), `shown` (as `cause`, of telemetry alone) and `error`.
     """
     point, both = result.get("point") or {}, result.get("both") or {}
@@ -56,6 +57,7 @@ def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
         "number": case["number"],
         "ratio": ratio,
         "levels": _holds(point, "low", "high", case["level"]),
+        "open": None if "low" not in point or case["level"] is None else point["low"] is None or point["high"] is None,
         "width": _width(point),
         "both": _holds(both, "low", "high", case["level"]),
         "both_width": _width(both),
@@ -123,6 +125,7 @@ def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "never": sum(ratio > NEVER for ratio in ratios),
         "worst": max(ratios) - 1 if ratios else None,
         "levels": share("levels"),
+        "open": share("open"),
         "both": share("both"),
         **{name: median(known) if known else None for name, known in widths.items()},
         "interval": share("interval"),

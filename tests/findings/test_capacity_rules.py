@@ -1,5 +1,7 @@
 """From levels to C_max and what is carried there: ends that are established or not, failures, overload, and shares of requests by hand."""
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -182,14 +184,15 @@ def test_which_requests_and_levels_establish_an_end(summary):
     assert (row["kind"], row["high"], row["usable_high"]) == ("above", None, None)
     assert "Levels above 8 requests in flight would establish the upper end." in capacity.narrowed(row)
     near = point([steady_row(summary, 4), steady_row(summary, 8, requests=100, slow=3)])
-    assert (near["kind"], near["missed_at"], near["high"]) == ("found", 8, None)
-    assert "More requests at 8 requests in flight, or levels above it, would establish the upper end." in capacity.narrowed(
-        near
-    )
-    # 10.04 has the three digits of 10, and was not measured.
+    assert (near["kind"], near["missed_at"], near["high"]) == ("found", 8, 16)
+    assert "More requests at 8 requests in flight, or levels above it, would lower the upper end." in capacity.narrowed(near)
+    # The curve goes on a little beyond its loads, where nothing was carried, nor too much; further off is not known.
     levels = [Level(load, []) for load in (5.0, 10.0)]
-    assert limit_ends(Belief(np.array([6, 10.04])), levels, whole=False) == (6, None)
-    assert limit_ends(Belief(np.array([6, 9.996])), levels, whole=False) == (6, 10)
+    assert limit_ends(Belief(np.array([4.5, 12.34])), levels, whole=False) == (4.5, 12.3)
+    assert limit_ends(Belief(np.array([4.5, 12.34])), levels, whole=True) == (4, 13)
+    assert limit_ends(Belief(np.array([11.0, 12.0])), levels, whole=False) == (10, 12)
+    assert limit_ends(Belief(np.array([3.0, 4.0])), levels, whole=False) == (3, 5)
+    assert limit_ends(Belief(np.array([0.0, math.inf])), levels, whole=False) == (None, None)
     # 2 % miss at 8 where a P95 allows 5 %, 20 % at 16: of 1,000 requests each, both are sure, and the limit lies between.
     row = point(by_level(summary, "slow", {4: 0, 8: 20, 16: 200}, requests=1000), "ttft_p95=2s")
     assert row["low"] in (7, 8) and row["c_max"] == 8 and 10 < row["high"] <= 16

@@ -228,6 +228,10 @@ def test_the_rates_within_limits_by_hand(summary):
     levels = [Level(load, [], rate=rate) for load, rate in ((4.0, 8.0), (8.0, 12.0), (16.0, 6.0))]
     assert rates_within(np.array([4.0, 6.0, 8.0, 12.0, 16.0]), levels).interval == (8, 12)
     assert rates_within(np.array([2.0]), levels).interval == (4, 4)
+    # Beyond the highest load the last line goes on, and a rate that falls was higher before.
+    assert rates_within(np.array([24.0]), levels).interval == (12, 12)
+    assert rates_within(np.array([10.0]), levels[:2]).interval == (14, 14)
+    assert rates_within(np.array([6.0]), levels[:1]).interval == (12, 12)
     # Of 10/s it gave 10.4 by chance: what was offered lasts.
     assert rates_within(np.array([10.0]), [Level(10.0, [], rate=10.4, offered=10.0)]).interval == (10, 10)
     # Of 30/s it gave 19: a limit anywhere up to there is no rate of 28/s.

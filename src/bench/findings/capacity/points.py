@@ -14,7 +14,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.findings.capacity.judging import Level, Miss, judged_levels, limits_of, most_given, unmeasured
 from bench.runs.columns import schema_of
-from bench.statistics.limit import NOMINAL, Belief, Floats
+from bench.statistics.limit import BEYOND, NOMINAL, Belief, Floats
 from bench.study.slo import Slo
 
 # share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
@@ -108,19 +108,21 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
 
 
 def limit_ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
-    """The 95 % interval of the highest load within all criteria; an end that no measured load bounds is not established.
+    """The 95 % interval of the highest load within all criteria; an end further off than the runs show is not established.
+
+    No more than the highest load is known to be carried, and no less than the lowest to be too much.
 
     Args:
         whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
     """
     lowest, highest = settled[0].load, settled[-1].load
-    low, high = limit.interval if limit else (math.inf, math.inf)
-    established = low >= lowest, high <= highest
+    low, high = limit.interval if limit else (0.0, math.inf)
+    established = low > 0, math.isfinite(high)
     low, high = min(low, highest), max(high, lowest)
     if whole:
         low, high = math.floor(low), math.ceil(high) if math.isfinite(high) else high
     else:  # of three digits, as levels of a search
-        low, high = (end if end in (0, highest) else float(f"{end:.3g}") for end in (low, high))
+        low, high = (end if end in (lowest, highest) else float(f"{end:.3g}") for end in (low, high))
     return low if established[0] else None, high if established[1] else None
 
 
@@ -152,26 +154,29 @@ def _sustained(
         return {**counts, **means}
     if (good := means["goodput_rps"]) is not None:
         means["goodput_rps"] = min(good, there.rate)  # both count the same requests, in different ways
-    limits = np.minimum(limit.limits if limit else np.inf, settled[-1].load).reshape(-1)
+    highest = settled[-1].load
+    limits = np.minimum(limit.limits if limit else np.inf, BEYOND * highest).reshape(-1)
     limits = np.floor(limits) if whole else limits
     least, greatest = rates_within(np.minimum(limits, top.load), settled).interval[0], rates_within(limits, settled).interval[1]
+    most_usable = greatest if high is not None and high > highest else min(greatest, given)
     return {
         **counts,
         **means,
         "usable_rps": there.rate,
         "usable_low": None if low is None else max(0.0, min(there.rate, least)),
-        "usable_high": None if high is None else max(there.rate, min(greatest, given)),
+        "usable_high": None if high is None else max(there.rate, most_usable),
     }
 
 
 def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
     """The distribution of the highest rate up to the limit (requests/s).
 
-    Each draw of the limit meets each of many curves of the rate: straight lines between the levels, from 0 on. A start of the server
-    that is faster or slower is so at every level, so the levels of a curve are all off by the same part of their errors.
+    Each draw of the limit meets each of many curves of the rate: straight lines between the levels, from 0 on; the last one goes on
+    beyond the highest, as each further request adds no more than the one before. A start of the server that is faster or slower is so
+    at every level, so the levels of a curve are all off by the same part of their errors.
 
     Args:
-        limits: draws of it (the unit of the loads), none above the highest level.
+        limits: draws of it (the unit of the loads).
     """
     loads = np.array([0.0, *(level.load for level in settled)])
     # Within the limit nothing piles up: a level gives what is offered, unless the server gave significantly less.
@@ -181,9 +186,9 @@ def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
     normal = NormalDist(0.0, 1 / NormalDist().inv_cdf((1 + NOMINAL) / 2))  # `Belief.interval` of it is −1 to 1
     curves = rates + np.array([[normal.inv_cdf((i + 0.5) / _CURVES)] for i in range(_CURVES)]) * errors
     before = np.searchsorted(loads, limits, side="right") - 1
-    after = np.minimum(before + 1, len(loads) - 1)
-    share = np.divide(limits - loads[before], loads[after] - loads[before], out=np.zeros(len(limits)), where=after > before)
-    there = curves[:, before] + share * (curves[:, after] - curves[:, before])
+    first = np.minimum(before, len(loads) - 2)  # of the two levels of a line
+    share = (limits - loads[first]) / (loads[first + 1] - loads[first])
+    there = curves[:, first] + share * (curves[:, first + 1] - curves[:, first])
     return Belief(np.sort(np.maximum(np.maximum.accumulate(curves, axis=1)[:, before], there), axis=None))
 
 

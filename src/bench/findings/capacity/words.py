@@ -180,10 +180,9 @@ def narrowed(point: Point) -> str:
     said, at = [], {name: point[name] and load_text(point[name], point["unit"]) for name in ("c_max", "missed_at", "highest")}
     if point["unsettled_at"] is not None:
         said.append(f"At {load_text(point['unsettled_at'], point['unit'])}, {_unsettled_of(point)}.")
-    elif point["high"] is None and at["missed_at"]:
-        said.append(f"More requests at {at['missed_at']}, or levels above it, would establish the upper end.")
-    elif point["high"] is None and at["highest"]:
-        said.append(f"Levels above {at['highest']} would establish the upper end.")
+    elif point["high"] is None or point["high"] > point["highest"]:
+        more = f"More requests at {at['missed_at']}, or levels above it," if at["missed_at"] else f"Levels above {at['highest']}"
+        said.append(f"{more} would {'establish' if point['high'] is None else 'lower'} the upper end.")
     if point["c_max"] is not None and (point["low"] is None or point["low"] < point["c_max"]):
         said.append(f"More requests or rounds at {at['c_max']} would raise the lower end.")
     return " ".join(said)
