@@ -39,8 +39,9 @@ def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         `ratio` (usable requests/s ÷ what the ladder could have shown; None: no answer; where nothing is sustainable 1 if no rate is
         given, else infinite), `levels`, `both`, `interval` (whether the printed interval of the level, of that within two limits,
-        and of the requests/s, holds the truth; None where there is none), `open` (whether an end of the level's is), `width` and `both_width` (ln of the levels' ends), `cause`
-        (`right`, `wrong`, `unknown`), `found` (the cause), `shown` (as `cause`, of telemetry alone) and `error`.
+        and of the requests/s, holds the truth; None where there is none), `open` (whether an end of the level's is), `width` and
+        `both_width` (ln of the levels' ends), `cause` (`right`, `wrong`, `unknown`), `found` (the cause), `shown` (as `cause`, of
+        telemetry alone) and `error`.
     """
     point, both = result.get("point") or {}, result.get("both") or {}
     usable = point.get("usable_rps")

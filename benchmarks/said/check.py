@@ -454,7 +454,7 @@ _OF_HEADS = {
 }  # fmt: skip
 _OPERATED = "tokens/s at the operating point"
 _COUNTED = "kv_usage_peak of the runs whose counts hold, whether their latencies do or not"
-_MISSING = "first load that misses"  # a column of the first screen's table, whose rows are read as sentences
+_MISSING = "first load not sustained"  # a column of the first screen's table, whose rows are read as sentences
 _EDGES = (0.05, 20.0)  # of a limit, where latencies far from it are drawn
 _ROUNDED = ("usable_rps", "usable_low", "usable_high", "equilibrium_at", "saturation_at")  # by their intervals
 _CAPACITY = ("c_max", "usable_rps", "usable_low", "usable_high")

@@ -38,6 +38,8 @@ def test_what_each_limit_shows(summary):
         (ladder(summary, room=4), TTFT, {"slots": 4}, "sequences", {"evidence": "slots", "slots": 4}),
         # All slots of the KV cache are taken, and so it is full: one bound and not two.
         (ladder(summary, room=4), TTFT, {"slots": 4, "of_cache": True}, "sequences", {"evidence": "slots", "slots": 4}),
+        # More of the one would help only with more of the other.
+        (held, TTFT, {**FOUR_FIT, "slots": 4}, "sequences", {"evidence": "slots_and_cache", "slots": 4}),
         (held, TTFT, {**FOUR_FIT, "slots": 64}, "kv",
          {"evidence": "full_cache", "free_tokens": pytest.approx(16), "prompt_tokens": pytest.approx(32)}),
         (preempting, TPOT, {}, "kv", {"evidence": "full_cache", "per_request": 0.2}),

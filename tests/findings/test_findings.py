@@ -41,7 +41,7 @@ def test_a_limit_stands_at_the_same_place_wherever_it_is_shown(summary):
 def test_the_fleet_and_the_cause_in_a_sentence(summary):
     fleet = curves_of(study(summary))[0].fleet
     ends = ("instances_least", "instances", "instances_most", "gpus")
-    assert ([fleet[name] for name in ends], fleet["cost"]["hour"]) == ([16, 25, 28, 33], 66)
+    assert ([fleet[name] for name in ends], fleet["cost"]["hour"]) == ([16, 25, 28, 37], 74)
     assert curves_of(study(summary, Decision(slo=["ttft_p99=1s"])))[0].plan == ""
     # A burst has no fleet and says why.
     burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})

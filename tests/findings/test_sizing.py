@@ -127,17 +127,18 @@ def test_the_command_from_numbers_and_from_results(tmp_path, curve):
     curve.write_parquet(tmp_path / "summary.parquet")
     given = f"{tmp_path} --slo ttft_p99=2s --peak-rps 100"
     told = size(f"{given} --price-per-hour 3 --api-price 2")
-    assert (told["instances"], told["gpus"], told["usable_rps"], told["evidence"]["c_max"]) == (25, 33, 4.0, 2.0)
+    assert (told["instances"], told["instances_most"], told["gpus"]) == (25, 49, 64)
+    assert (told["usable_rps"], told["evidence"]["c_max"]) == (4.0, 2.0)
     kept = {"admission": 2, "queue": 8, "shed_from": 6, "shed_at": 7, "input_tokens": 904}
     assert told["limits"] == kept
-    assert told["cost"]["break_even_million_tokens_a_month"] == 33 * 3 * 720 / 2
+    assert told["cost"]["break_even_million_tokens_a_month"] == 64 * 3 * 720 / 2
     # GPUs that the results do not say can be given.
     curve.with_columns(gpus=pl.lit(None, dtype=pl.Int64)).write_parquet(tmp_path / "summary.parquet")
     told = size(f"{given} --price-per-hour 2")
     assert (told["instances"], told["gpus"], told["cost"]) == (25, None, None)
     assert "How many GPUs an instance has is not recorded" in bench("fleet", *given.split()).stdout
     told = size(f"{given} --price-per-hour 2 --gpus 8")
-    assert (told["instances"], told["gpus"], told["cost"]["hour"]) == (25, 264, 528)
+    assert (told["instances"], told["gpus"], told["cost"]["hour"]) == (25, 8 * 64, 2 * 8 * 64)
 
 
 def test_a_fleet_has_both_ends_or_says_that_one_is_not_established(tmp_path, curve):
@@ -205,24 +206,20 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, summary):
 
 
 def test_a_whole_fleet_by_hand():
-    """120 requests/s at 12 (10 to 15) an instance of four GPUs: 10 (8 to 12) instances, and ⌈13⌉, ⌈10.4⌉ and ⌈15.6⌉ of them bought."""
+    """120 requests/s at 12 (10 to 15) an instance of four GPUs: 10 (8 to 12) instances, and ⌈15.6⌉ of them bought."""
     point = OperatingPoint(
         usable_rps=12, gpus=4, c_max=48, latency_s=4, prompt_tokens=400, output_tokens=100, usable_low=10, usable_high=15
     )
     slos = [parse_slo(text) for text in ("ttft_p99=3s", "ttft_p50=2s", "tpot_p99=50ms")]
     told = sized(point, 120, slos=slos, gpu_hour=2, token_price=5)
     assert (told["instances_least"], told["instances"], told["instances_most"]) == (8, 10, 12)
-    assert (told["gpus_least"], told["gpus"], told["gpus_most"]) == (44, 52, 64)
-    assert told["utilisation_at_peak"] == pytest.approx(10 / 13)
+    assert (told["gpus"], told["utilisation_at_peak"]) == (64, pytest.approx(10 / 16))
     assert (told["limits"]["queue"], told["limits"]["shed_from"], told["limits"]["shed_at"]) == (24, 19, 21)
-    # 12,000 tokens/s are 43.2 million an hour, for 104 USD; a month has 720 hours.
-    assert told["cost"] == pytest.approx(
-        {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": 63_360, "month_most": 92_160,
-         "million_output_tokens_at_peak": 104 / 43.2, "break_even_million_tokens_a_month": 14_976},
-        rel=1e-9,
-    )  # fmt: skip
+    # 12,000 tokens/s are 43.2 million an hour, for 128 USD; a month has 720 hours.
+    cost = {"price_per_hour": 2, "hour": 128, "month": 92_160, "million_output_tokens_at_peak": 128 / 43.2}
+    assert told["cost"] == pytest.approx({**cost, "break_even_million_tokens_a_month": 18_432}, rel=1e-9)
+    # Without an upper end, those of the most likely rate: ⌈13⌉.
     bare = sized(replace(point, output_tokens=None, usable_low=0.0, usable_high=None), 120, gpu_hour=2, token_price=5)
-    assert bare["cost"] == {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": None, "month_most": None,
-                            "break_even_million_tokens_a_month": 14_976}  # fmt: skip
+    assert bare["cost"] == {"price_per_hour": 2, "hour": 104, "month": 74_880, "break_even_million_tokens_a_month": 14_976}
     assert (bare["instances_least"], bare["instances_most"], bare["limits"]["queue"]) == (None, None, None)
     assert sized(point, 120)["cost"] is None

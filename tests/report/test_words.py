@@ -69,7 +69,6 @@ def test_loads_and_intervals():
     assert [loads.load_cell(1, axis) for axis in ("users", "request_rate", "concurrency")] == ["1 user", "1 request/s", "1"]
     assert loads.load_text(1.5, "requests/s") == "1.5 requests/s"
     assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
-    assert fleet.ends(12, None) == "12 to not established"
     for number, said in (
         ((2.04, 1.98, 2.1), ("2.04", "1.98 to 2.10")), ((10.7, 6.44, 25.7), ("about 11", "6 to 26")), ((4.71, 1, 8), ("about 4.7", "1.0 to 8.0")), ((9.59, 8.5, 10.9), ("9.6", "8.5 to 10.9")), ((110, 97.6, 117.6), ("110", "98 to 118")),
         ((1520, 900, 2200), ("about 1,500", "900 to 2,200")), ((8, 8, 8), ("8", "8 to 8")), ((0.4, 0.0, 3.0), ("about 0.4", "0.0 to 3.0")),
@@ -163,16 +162,14 @@ def test_what_a_curve_sustains_and_why_a_fleet_cannot_be_sized():
     snapshots.same("capacity", lines)
 
 
-FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus": 33, "peak_rps": 1000.0, "safety": 1.3}
+FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus": 1337, "peak_rps": 1000.0, "safety": 1.3}
 
 
 def test_a_fleet():
-    told = [{"gpus": None}, {"instances": 1, "gpus": 1}, *({f"instances_{end}": None for end in ends} for ends in ((), ("least",), ("most",), ("least", "most")))]  # fmt: skip
-    fleets = [{**FLEET, "gpus_most": 1337, "cost": None, **each} for each in told]
+    told = [{"gpus": None}, {"instances": 1}, *({"gpus": 1337 if "most" not in ends else 33} | {f"instances_{end}": None for end in ends} for ends in ((), ("least",), ("most",), ("least", "most")))]  # fmt: skip
+    fleets = [{**FLEET, "cost": None, **each} for each in told]
     lines = [fleet.plan(each, "machine", "a") for each in fleets]
-    snapshots.same(
-        "fleet", [*lines, fleet.plan({**fleets[1], "cost": {"price_per_hour": 2.0}}, "GPU", "a"), fleet.little(2.345)]
-    )
+    snapshots.same("fleet", [*lines, fleet.plan({**fleets[1], "cost": {"hour": 2674.0}}, "GPU", "a"), fleet.little(2.345)])
     assert (fleet.plan(None, "GPU", "a"), fleet.interval(None)) == ("", "")
 
 

@@ -138,6 +138,11 @@ RULES = {
     "slots": Rule(
         "sequences", "[{at}, ]all {slots} sequences of max_num_seqs run, and requests wait[: {waiting:,} on average]"
     ),
+    "slots_and_cache": Rule(
+        "sequences",
+        "[{at}, ]all {slots} sequences of max_num_seqs run, the KV cache is full, and requests wait[: {waiting:,} on average]",
+        "a higher max_num_seqs together with more KV memory",
+    ),
     "pinned": Rule("sequences", "[{at}, ]never more than {running:.0f} requests run, and {waiting:wait} on average"),
     "prompts": Rule("prefill", "[{at}, ]requests wait for the prefill of others"),
     "slow_answers": Rule("unknown", "[{at}, ]not known: a burst does not show why answers take too long"),
@@ -284,10 +289,11 @@ def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
         return None
     here = replace(here, waiting=math.ceil(_mean(runs, "steady_waiting") or 0.0))
     slots = _slots_of(runs)
-    if slots is not None and high >= slots - 0.5:
-        return replace(here, evidence="slots", slots=slots, running=high)
     # A slot reserves a place in the batch and its KV memory, so that a full cache is no limit of its own.
-    if not _has_slots(runs) and (left := _no_room(runs)) is not None:
+    left = None if _has_slots(runs) else _no_room(runs)
+    if slots is not None and high >= slots - 0.5:
+        return replace(here, evidence="slots" if left is None else "slots_and_cache", slots=slots, running=high)
+    if left is not None:
         free, prompt = left
         bytes_each = _request_bytes(runs)
         return replace(here, evidence="full_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)

@@ -40,20 +40,15 @@ def plan(fleet: Sized | None, gpu: str, name: str) -> str:
     """
     if fleet is None:
         return ""
-    sure, cost = fleet["instances_most"] is not None, fleet["cost"] or {}
-    instances, gpus = (fleet["instances_most"], fleet["gpus_most"]) if sure else (fleet["instances"], fleet["gpus"])
-    bought = times = f"{count_text(f'{instances:,}', 'instance')}, times the safety factor {fleet['safety']:g}"
+    sure, gpus, cost = fleet["instances_most"] is not None, fleet["gpus"], fleet["cost"]
+    instances = f"{fleet['instances_most'] if sure else fleet['instances']:,}"
+    bought = times = f"{count_text(instances, 'instance')}, times the safety factor {fleet['safety']:g}"
     if gpus is not None:
         bought = f"{count_text(f'{gpus:,}', gpu)} ({times})"
-        bought += f", {cost['price_per_hour'] * gpus:,.2f} USD an hour" if cost else ""
+        bought += f", {cost['hour']:,.2f} USD an hour" if cost else ""
     middle = f"{fleet['instances']:,}"
     takes = f"{count_text(middle, 'instance')} of {name}{interval(fleet)}"
     return f"A peak of {fleet['peak_rps']:,g} requests/s takes {takes}: plan {'' if sure else 'at least '}{bought}."
-
-
-def ends(least: int | None, most: int | None) -> str:
-    """An interval for a cell of a table, such as `12 to not established`."""
-    return " to ".join("not established" if end is None else f"{end:,}" for end in (least, most))
 
 
 def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[str]]:
@@ -63,19 +58,15 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
         point: the row of `operating_points` that was sized; empty for one that was given. unit: what is paid for, in the plural.
     """
     number, rate_ends = sure_text(fleet["usable_rps"], fleet["usable_low"], fleet["usable_high"])
-    limit, gpus, most = fleet["limits"], fleet["gpus"], fleet["gpus_most"]
-    planned = (
-        f" ({most:,} for the upper end of the instances, which the report plans)" if point and most not in (None, gpus) else ""
-    )
+    limit, gpus, sure = fleet["limits"], fleet["gpus"], fleet["instances_most"] is not None
+    planned = f"{'the upper end' if sure else 'instances'} × safety factor {fleet['safety']:g}"
     rows = [
-        ["instances", f"{fleet['instances']:,}"],
-        [f"{unit}, with the safety factor {fleet['safety']:g}", "unknown" if gpus is None else f"{gpus:,}{planned}"],
+        ["instances", f"{fleet['instances']:,}{interval(fleet) if point else ''}"],
+        [f"{unit} to plan ({planned})", "unknown" if gpus is None else f"{gpus:,}"],
         ["requests/s that an instance sustains", f"{number} ({rate_ends})" if point else f"{fleet['usable_rps']:.3g}"],
     ]
     if point and point["goodput_rps"] is not None:
         rows.append(["goodput of an instance there, requests/s", f"{point['goodput_rps']:.3g}"])
-    if point:
-        rows.append(["instances at 95 % confidence", ends(fleet["instances_least"], fleet["instances_most"])])
     rows.append(["load of the fleet at the peak (60–80 % is wanted)", shown_share(fleet["utilisation_at_peak"])])
     found = {
         "longest queue of an instance": (limit["queue"],),
@@ -119,9 +110,9 @@ _MEANING = (
     "~: of too few requests for a bound."
 )
 _OF_FLEET = (
-    " 60 to 80 % load at the peak is wanted. A token's price is that at the peak all day. Admit: requests in flight of an "
-    "instance. Shed from 80 % of the longest queue, whose last request waits for the TTFT limit. Keep 10 to 15 % of the KV "
-    "cache free for longer requests."
+    " To plan: the upper end of the instances, times the safety factor; the wider the interval, the lower the load at the peak, of "
+    "which 60 to 80 % is wanted. A token's price is that at the peak all day. Admit: requests in flight of an instance. Shed from "
+    "80 % of the longest queue, whose last request waits for the TTFT limit. Keep 10 to 15 % of the KV cache free for longer requests."
 )
 
 
@@ -147,7 +138,7 @@ def section(view: View) -> Section:
         Column("goodput (requests/s)", "goodput_rps", "%.3g"),
         Column("TTFT P50, P99 (s)", "ttft"),
         Column("instances", "instances"),
-        Column("GPUs (or machines) with spare", "fleet"),
+        Column("to plan, with spare", "fleet"),
         Column("load at the peak", "utilisation_at_peak", "%.0f %%", 100),
         Column("USD an hour", "hour", "%.2f"),
         Column("USD a month", "month", "%.0f"),

@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("curve", "name"),
     Column("sustains", "sustains"),
     Column("limit", "ends"),
-    Column("first load that misses", "misses"),
+    Column("first load not sustained", "misses"),
     Column("because", "why"),
     Column("would raise it", "remedy"),
 )

@@ -164,37 +164,36 @@ def sized(
 ) -> dict[str, Any]:
     """Everything about a fleet as plain data: `bench fleet` prints it, the report shows it.
 
-    instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs.
+    instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs. The
+    instances of the upper end are planned, where that is established.
 
     Args:
         peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
         slos: the least TTFT of all bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
 
     Returns:
-        `instances` (between `instances_least` and `instances_most` at 95 % confidence, null where that end is not established), `gpus`
-        (null where those of an instance are unknown; `gpus_least`, `gpus_most`), `utilisation_at_peak` (0–1), what was asked, the
-        operating point (its GPUs as `gpus_per_instance`), `little`, `consistent`, `limits` (of a queue: null without a TTFT), `cost`
-        (null without a price or GPUs): USD an `hour`, a `month` (`month_least`, `month_most`), `million_output_tokens_at_peak`,
-        `break_even_million_tokens_a_month`.
+        `instances` (between `instances_least` and `instances_most` at 95 % confidence, null where that end is not established). Of what
+        is planned: `gpus` (null where those of an instance are unknown), `utilisation_at_peak` (0–1), `cost` (null without a price or
+        GPUs: USD an `hour`, a `month`, `million_output_tokens_at_peak`, `break_even_million_tokens_a_month`). And what was asked, the
+        operating point (its GPUs as `gpus_per_instance`), `little`, `consistent`, `limits` (of a queue: null without a TTFT).
     """
     rates = {"": point.usable_rps, "_least": point.usable_high, "_most": point.usable_low}
     instances = {end: math.ceil(_exact(peak_rps / rate)) if rate and rate > 0 else None for end, rate in rates.items()}
-    bought = {end: None if number is None else math.ceil(_exact(number * safety)) for end, number in instances.items()}
-    gpus = {end: None if None in (number, point.gpus) else number * point.gpus for end, number in bought.items()}  # type: ignore[operator]
+    bought = math.ceil(_exact((instances["_most"] or instances[""] or 0) * safety))
+    gpus = None if point.gpus is None else bought * point.gpus
     ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft" and slo.request_class is None), default=None)
-    cost: dict[str, float | None] | None = None
-    if gpu_hour is not None and gpus[""] is not None:
-        hour = gpu_hour * gpus[""]
-        cost = {"price_per_hour": gpu_hour, "hour": hour}
-        cost |= {f"month{end}": None if number is None else gpu_hour * number * _HOURS_A_MONTH for end, number in gpus.items()}
+    cost: dict[str, float] | None = None
+    if gpu_hour is not None and gpus is not None:
+        hour = gpu_hour * gpus
+        cost = {"price_per_hour": gpu_hour, "hour": hour, "month": hour * _HOURS_A_MONTH}
         if tokens := peak_rps * (point.output_tokens or 0):
             cost["million_output_tokens_at_peak"] = hour / (tokens * HOUR_S) * 1e6
         if token_price is not None:
             cost["break_even_million_tokens_a_month"] = hour * _HOURS_A_MONTH / token_price
     return {
         **{f"instances{end}": number for end, number in instances.items()},
-        **{f"gpus{end}": number for end, number in gpus.items()},
-        "utilisation_at_peak": peak_rps / ((bought[""] or 0) * point.usable_rps),
+        "gpus": gpus,
+        "utilisation_at_peak": peak_rps / (bought * point.usable_rps),
         "peak_rps": peak_rps,
         "safety": safety,
         **{"gpus_per_instance" if key == "gpus" else key: value for key, value in asdict(point).items()},

@@ -181,7 +181,9 @@ def narrowed(point: Point) -> str:
     if point["unsettled_at"] is not None:
         said.append(f"At {load_text(point['unsettled_at'], point['unit'])}, {_unsettled_of(point)}.")
     elif point["high"] is None or point["high"] > point["highest"]:
-        more = f"More requests at {at['missed_at']}, or levels above it," if at["missed_at"] else f"Levels above {at['highest']}"
+        more = (
+            f"More requests at {at['missed_at']}, or levels above it," if at["missed_at"] else f"Levels above {at['highest']}"
+        )
         said.append(f"{more} would {'establish' if point['high'] is None else 'lower'} the upper end.")
     if point["c_max"] is not None and (point["low"] is None or point["low"] < point["c_max"]):
         said.append(f"More requests or rounds at {at['c_max']} would raise the lower end.")
