@@ -124,7 +124,7 @@ def why_not(folder, summary, runs, **launched):
 
 
 def test_a_scheduler_whose_limits_are_not_known_is_not_replayed():
-    stranger = "its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs"
+    stranger = "not known of its scheduler: "
     speculates = {
         name: ({**launched, "argv": ("serve", "--pooling", "none", *flag)}, "it speculates; only steps that make one token")
         for name, launched, flag in (
@@ -134,12 +134,20 @@ def test_a_scheduler_whose_limits_are_not_known_is_not_replayed():
         )
     }
     cases = {
-        "no cache": ({}, "it does not report the size of its KV cache. Give it: --set kv_tokens=N"),
+        "no cache": (
+            {},
+            "not known of its scheduler: the size of its KV cache; name for `bench fleet` --set kv_tokens=N",
+        ),
         "stages": ({"pipeline_parallel": 2}, "its 2 stages (pipeline_parallel) share the load"),
         "engines": ({"data_parallel": 2}, "its 2 engines (data_parallel) share the load"),
-        "running": ({"argv": None}, stranger),
-        "slots": ({"max_num_seqs": None}, stranger),
-        "a GPU": ({"argv": ("serve",)}, stranger),
+        "running": (  # all at once, not one after the other
+            {"argv": None, "max_num_seqs": None},
+            f"{stranger}how many requests run at once, the tokens of a step, whether prompts share a prefix cache and the size of its "
+            "KV cache; name in its deployment max_num_seqs, flags: max-num-batched-tokens and prefix_caching, or for `bench fleet` "
+            "--set max_num_seqs=N, max_num_batched_tokens=N, prefix_caching=true (or false), kv_tokens=N",
+        ),
+        "slots": ({"max_num_seqs": None}, f"{stranger}how many requests run at once"),
+        "a GPU": ({"argv": ("serve",)}, f"{stranger}the tokens of a step and the size of its KV cache"),
         "one cache": (
             {"kind": "llama.cpp", "argv": ("llama-server", "--kv-unified")},
             "its slots share one KV cache (--kv-unified)",
@@ -195,7 +203,7 @@ def test_limits_that_are_given_or_stated_are_those_of_one_engine():
     assert (found.tokens, found.sequences, found.blocks) == (512, 32, 4096)
     with pytest.raises(BenchError, match="its 2 engines share the load"):
         limits_of(launch, records.facts(kv_blocks=4096, block_size=16, engines=2), given)
-    with pytest.raises(BenchError, match="does not report the size of its KV cache"):
+    with pytest.raises(BenchError, match="not known of its scheduler: the size of its KV cache"):
         limits_of(launch, records.facts(), given)
     said = {"max_num_seqs": 32, "flag_max_num_batched_tokens": "512", "flag_async_scheduling": "true"}
     reported = records.facts(kind="vllm", kv_blocks=4096, block_size=16, engines=1, prefix_caching=True)
@@ -205,11 +213,11 @@ def test_limits_that_are_given_or_stated_are_those_of_one_engine():
     assert there == started
     assert limits_of(stated(**said, prefix_caching=False), reported) == replace(started, cached=False)
     assert limits_of(stated(**said), reported, Given(1024, 8)) == started  # what it obeys is known
-    with pytest.raises(BenchError, match="does not report whether prompts share a prefix cache"):
+    with pytest.raises(BenchError, match="not known of its scheduler: whether prompts share a prefix cache"):
         limits_of(stated(**said), replace(reported, prefix_caching=None))
     assert not limits_of(stated(**said | {"flag_async_scheduling": "false"}), reported).ahead
     for lacking in (said.keys() - {"max_num_seqs"}, said.keys() - {"flag_max_num_batched_tokens"}):
-        with pytest.raises(BenchError, match="Say how it was started"):
+        with pytest.raises(BenchError, match="name in its deployment"):
             limits_of(stated(**{key: said[key] for key in lacking}), reported)
     with pytest.raises(BenchError, match="it speculates"):
         limits_of(stated(**said, flag_spec_method="ngram"), reported)
@@ -345,5 +353,5 @@ def test_llama_cpp_is_recognised_by_its_metrics_and_reports_its_slots():
     assert limits_of(there, reported, Given(cached=False)) == started
     for off in ({"flag_cache_prompt": "false"}, {"flag_no_cache_prompt": "true"}):
         assert not limits_of(stated(flag_batch_size="2048", **off), reported).cached
-    with pytest.raises(BenchError, match="under flags batch-size"):
+    with pytest.raises(BenchError, match="in its deployment flags: batch-size, or"):
         limits_of(stated(), reported)

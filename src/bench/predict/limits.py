@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, listed
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.launch import Launch
 from bench.servers.engines import managed
@@ -117,19 +117,13 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     tokens = _count(words, *map(_dashed, flags)) or (facts.step_tokens if own else None) or given.tokens
     if own and tokens is None and launch.device == "cpu":
         tokens = _TOKENS * ((launch.tensor_parallel or 1) if kind == "vllm" else 1)
-    if tokens is None or sequences is None:
-        raise BenchError(
-            "its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs (requests at once; llama.cpp "
-            f"reports it) and under flags {flags[0]} (tokens of a step; llama.cpp's default is 2048). `bench fleet` takes "
-            "--set max_num_seqs=N and --set max_num_batched_tokens=N"
-        )
     told = (bool(facts.prefix_caching),) if own else (said.get("prefix_caching"), facts.prefix_caching, given.cached)
     caching = [each for each in told if each is not None]
-    if not caching and not slots:
-        raise BenchError(
-            "it does not report whether prompts share a prefix cache. Say it: in its deployment prefix_caching; `bench fleet` takes "
-            "--set prefix_caching=true (or false)"
-        )
+    size = facts.block_size or 1
+    blocks = None if (launch.settings.slots if own else slots) else facts.kv_blocks or given.blocks(size) or 0
+    known = {"sequences": sequences, "tokens": tokens, "cached": caching or slots, "blocks": blocks is None or blocks}
+    if tokens is None or sequences is None or not all(known.values()):
+        raise BenchError(_unknown([name for name, value in known.items() if not value], flags[0]))
     # llama.cpp, which does not report it, has one unless it is told otherwise.
     off = said.get(flag_column("cache_prompt")) == "false" or said.get(flag_column("no_cache_prompt")) == "true"
     # Of an engine that runs elsewhere no device is known: only a flag tells whether it schedules ahead.
@@ -137,22 +131,29 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     return Limits(
         tokens=tokens,
         sequences=sequences,
-        blocks=None if (launch.settings.slots if own else slots) else _blocks(facts, given),
-        block_size=facts.block_size or 1,
+        blocks=blocks,
+        block_size=size,
         cached=bool(caching[0]) if caching else not off,
         pass_tokens=(_count(words, "--ubatch-size", "-ub") or _PASS_TOKENS) if slots else None,
         ahead=managed(kind).schedules_ahead(version, words) and not (own and launch.device == "cpu"),
     )
 
 
-def _blocks(facts: DeploymentFacts, given: Given) -> int:
-    """A block is divided among the devices of a tensor-parallel engine, and counts once."""
-    if facts.kv_blocks is not None:
-        return facts.kv_blocks
-    blocks = given.blocks(facts.block_size or 1)
-    if blocks is None:
-        raise BenchError("it does not report the size of its KV cache. Give it: --set kv_tokens=N")
-    return blocks
+# What may not be known: in words, its key in a deployment, and that of `bench fleet --set`.
+_NAMES = {
+    "sequences": ("how many requests run at once", "max_num_seqs", "max_num_seqs=N"),
+    "tokens": ("the tokens of a step", "flags: {flag}", "max_num_batched_tokens=N"),
+    "cached": ("whether prompts share a prefix cache", "prefix_caching", "prefix_caching=true (or false)"),
+    "blocks": ("the size of its KV cache", None, "kv_tokens=N"),
+}
+
+
+def _unknown(missing: Sequence[str], flag: str) -> str:
+    """That limits are not known, and where to say them. Args: flag: with the tokens of a step."""
+    what, keys, sets = zip(*(_NAMES[name] for name in missing), strict=True)
+    own = listed([key.format(flag=flag) for key in keys if key])
+    where = f"name in its deployment {own}, or" if own else "name"
+    return f"not known of its scheduler: {listed(what)}; {where} for `bench fleet` --set {', '.join(sets)}"
 
 
 def _words_said(launch: Launch) -> list[str]:
