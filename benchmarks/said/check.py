@@ -132,7 +132,8 @@ def _inside(claim: Claim, _: Curve) -> str | None:
 def _possible(claim: Claim, curve: Curve) -> str | None:
     names = (_RATE, "steady_requests_per_s")
     most = max((run[name] or 0 for level in curve.levels.values() for run in level.runs for name in names), default=math.inf)
-    return None if claim.number("high") <= _BEYOND_ALL * most else f"no run of it gave more than {most:.3g} requests/s"
+    possible = claim.number("high") <= _BEYOND_ALL * curve.further * most
+    return None if possible else f"no run of it gave more than {most:.3g} requests/s"
 
 
 def _no_more(claim: Claim, curve: Curve) -> str | None:
@@ -460,6 +461,7 @@ _ROUNDED = ("usable_rps", "usable_low", "usable_high", "equilibrium_at", "satura
 _CAPACITY = ("c_max", "usable_rps", "usable_low", "usable_high")
 _POINTS = {name: tuple(f"{name}_{end}" for end in ("at", "low", "high")) for name in ("equilibrium", "saturation")}
 _ENDS = rf"({N})[^(;]*\(({N}) to ({N})"
+_WHOLE = r"(?:requests?|users?)\b(?!/s)"  # what a limit is a whole number of
 # Of a sentence, a card or a cell of one curve: a pattern, and what its groups are.
 _SAID = (
     (rf"[Ss]ustains (?:about )?({N}) requests/s(?: \([^)]*\))? at ({N})", ("usable_rps", "operate_at")),
@@ -470,12 +472,12 @@ _SAID = (
     (rf": instances +({N})$", ("instances",)),
     (rf"usable requests/s of an instance +({N})", ("usable_rps",)),
     (rf"KV cache (?:is )?full (?:at )?({N})", ("kv_full",)),
-    (rf"limit:? at least ({N})(?:, below ({N}))?", ("low", "high")),
-    (rf"limit:? below ({N})", ("high",)),
-    (rf"limit:? ({N}) or more(?!{UNIT}?, established)", ("low",)),
-    (rf"limit:? ({N}) or more(?:{UNIT})?, established: ({N})", ("c_max", "low")),
-    (rf"limit:? {N} in flight(?: of \w+)? \(({N}) to ({N})", ("low", "last_within")),
-    (rf"limit:? {N} requests?/s \(({N}) to ({N})", ("low", "high")),
+    (rf"limit:? ({N}) to ({N}) {_WHOLE}", ("low", "last_within")),
+    (rf"limit:? ({N}) to ({N}) (?!{_WHOLE})", ("low", "high")),
+    (rf"limit:? ({N}) {_WHOLE}(?!.* most likely)", ("last_within",)),
+    (rf"limit:? at most ({N}) {_WHOLE}", ("last_within",)),
+    (rf"limit:? at most ({N}) (?!{_WHOLE})", ("high",)),
+    (rf"limit:? ({N}) or more", ("low",)),
     (rf"equilibrium A\|B(?: \(\w+\))? (?:about )?{_ENDS}", _POINTS["equilibrium"]),
     (rf"(?:saturation B\|C|throughput (?:peaks|stops growing) at)(?: \(\w+\))? (?:about )?{_ENDS}", _POINTS["saturation"]),
 )  # fmt: skip

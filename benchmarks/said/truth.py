@@ -85,13 +85,18 @@ class Level:
 
 @dataclass
 class Curve:
-    """One workload on one deployment; its levels, of valid runs, ascend. Attributes: slos: by their text."""
+    """One workload on one deployment; its levels, of valid runs, ascend.
+
+    Attributes:
+        slos: by their text. further: upper end of its limit ÷ its highest load, where that lies beyond.
+    """
 
     deployment: str
     workload: str
     rows: list[Row] = field(default_factory=list)
     levels: dict[float, Level] = field(default_factory=dict)
     slos: dict[str, Slo] = field(default_factory=dict)
+    further: float = 1.0
 
     def rates(self, column: str) -> dict[float, float]:
         """Throughput by load."""
@@ -135,6 +140,7 @@ class Study:
             self.tables[name] = {(row["deployment"], row["workload"]): row for row in of_mean}
         for key, row in self.tables["capacity"].items():
             self.curves[key].slos = {text: slo for text in row["slos"] or () if (slo := slo_of(text))}
+            self.curves[key].further = max(1.0, (row["high"] or 0.0) / self.curves[key].highest)
         reliefs = folder / "reliefs.json"
         found = json.loads(reliefs.read_text())["curves"] if reliefs.exists() else []
         self.gains = {(each["deployment"], each["workload"]): each["relief"]["gains"] for each in found if each["relief"]}

@@ -55,7 +55,7 @@ def test_rules_of_a_server(tmp_path, summary):
         said = rule["annotations"]["measured"]
         assert (
             "The limit of short" in said
-            and "at least 14, below 22 requests in flight" in said
+            and "14 to 21 requests in flight" in said
             and "vLLM 0.32.0" in said
             and (slo or "") in said
         )
@@ -167,7 +167,7 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
 def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     """A curve that shows nothing to guard by is not meant, and needs no name."""
     study(tmp_path, summary, others=[{"workload": "long", **BELOW}])
-    assert "at least 14, below 22" in guarded(tmp_path)[0]["rules.yaml"]
+    assert "14 to 21 requests in flight" in guarded(tmp_path)[0]["rules.yaml"]
     shutil.rmtree(tmp_path / "results")
     study(tmp_path, summary, point=ABOVE)
     assert set(guarded(tmp_path)[0]) == {"rules.yaml", "dashboard.json"}

@@ -37,7 +37,7 @@ from tests.support.words import CAUSE, TURNS, cell
 
 SLOS = [parse_slo("ttft_p99=2s")]
 POINT = {"unsettled": None, "missed": None, "unsettled_at": None, "missed_at": None, "deployment": "a", "workload": "w",
-         "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "unsettled_needs_s": None, "over": None, "runs": 2,
+         "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "limit": None, "unsettled_needs_s": None, "over": None, "runs": 2,
          "requests": 400, "highest": 16.0, "unsettled_class": None}  # fmt: skip
 GROWS = [{"by": "growth", "growth": 0.5}]
 
@@ -133,13 +133,15 @@ def ended(low, high):
 
 
 POINTS_OF = {
-    "found": {"kind": "found", **ended(7.0, 9.0), "missed_at": 9.0, "missed": GROWS},
+    "found": {"kind": "found", **ended(7.0, 10.0), "limit": 8.4, "missed_at": 9.0, "missed": GROWS},
+    "found, one": {"kind": "found", **ended(8.0, 9.0), "limit": 8.4, "missed_at": 9.0, "missed": GROWS},
+    "found, of a rate": {"kind": "found", **ended(7.0, 9.15), "limit": 8.456, "missed_at": 9.15, "axis": "request_rate", "unit": "requests/s", "missed": GROWS},
     "found, operated below": {"kind": "found", **ended(7.0, 9.0), "operate_at": 7.0, "missed_at": 9.0, "missed": GROWS},
     "found, surely later": {"kind": "found", **ended(7.0, 12.0), "missed_at": 9.0, "missed": GROWS},
     "above": {"kind": "above", **ended(7.0, None)},
     "above, unsettled": {"kind": "above", **ended(7.0, None), "unsettled": "short", "unsettled_at": 16.0, "unsettled_needs_s": 30.0},
-    "no lower end": {"kind": "found", **ended(None, 9.0)},
-    "no end": {"kind": "found", **ended(None, None), "missed_at": 9.0, "missed": GROWS},
+    "no lower end": {"kind": "found", **ended(None, 9.0), "limit": 8.4},
+    "no end": {"kind": "found", **ended(None, None), "limit": 8.4, "missed_at": 9.0, "missed": GROWS},
     "below": {"kind": "below", "missed_at": 1.0, "missed": GROWS},
     "below, others unsettled": {"kind": "below", "missed_at": 2.0, "missed": GROWS, "unsettled": "short", "unsettled_at": 1.0, "unsettled_needs_s": 25.0},
     "unsettled": {"kind": "unsettled", "missed_at": 1.0, "unsettled": "empty", "unsettled_at": 1.0},

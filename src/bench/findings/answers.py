@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 def answers(results: Tables, curves: list[Curve]) -> list[Answer]:
     """What the runs answer beyond what curves sustain, which the first screen has; the study's own question first."""
-    rows, searched = asked_of(results.runs), results.answered
+    rows = asked_of(results.runs)
     found = [answer for answer in _answers(results, rows, curves) if answer.lines]
     # What a curve sustains within the SLOs is said once, with what its search says of it.
     told = [curve.searched for curve in curves if curve.point]
-    others = searches.answer((name, record) for name, record in searched if record not in told)
+    others = searches.answer((name, record) for name, record in results.searches if record not in told)
     found = [others, *found] if others.lines else found
     return found
 

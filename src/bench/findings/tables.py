@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench.axes import AXES
 from bench.models.catalogue import Accelerator
 from bench.parse.windows import of_windows
 from bench.predict.calibration import Calibration, ModelRecord
@@ -27,9 +25,6 @@ from bench.workloads.endpoints.kind import unit_of
 if TYPE_CHECKING:
     from bench.findings.analysis import Analysis
     from bench.findings.comparison.compare import Comparison
-
-
-_ENDED = ("found", "runs", "seconds")  # why a search ended that has a limit
 
 
 @dataclass(frozen=True)
@@ -188,18 +183,12 @@ class Tables:
         return self.capacity.filter(self.capacity["slos"].list.len() > 0)
 
     @cached_property
-    def answered(self) -> tuple[tuple[str, SearchRecord], ...]:
-        """The searches, with the limits of the decision as all runs of their curve show them: a ladder may have added some since."""
-        points = {(row["deployment"], row["workload"]): row for row in self.points.iter_rows(named=True)}
-        return tuple((name, _by_all(found, points.get((name, found.workload)))) for name, found in self.searches)
-
-    @cached_property
     def limits(self) -> dict[tuple[str, str], SearchRecord]:
         """By deployment and workload, what a search for just the decision's SLOs found."""
         classes = dict(self.runs.select("workload", "classes").unique().iter_rows())
         return {
             (name, found.workload): found
-            for name, found in self.answered
+            for name, found in self.searches
             if found.slos == tuple(map(str, applying(self.decision.slos, class_names(classes.get(found.workload)))))
         }
 
@@ -229,18 +218,3 @@ class Tables:
     def study(self) -> pl.DataFrame:
         """The runs of the whole study: what its curves are called and coloured by, in each part of a figure."""
         return self.runs if self.whole is None else self.whole
-
-
-def _by_all(found: SearchRecord, point: Mapping[str, Any] | None) -> SearchRecord:
-    """The search with its limit as all runs of its curve show it.
-
-    Args:
-        point: row of `capacity`; None where the decision judges no such curve.
-    """
-    mine = point is not None and found.slos == tuple(point["slos"]) and found.why in _ENDED
-    if not mine or point is None or point["limit"] is None:
-        return found
-    held = AXES[found.axis].held  # the search names the last load that is within, as whole number
-    limit = math.floor(point["limit"]) if held else point["limit"]
-    high = None if point["high"] is None else point["high"] - held
-    return replace(found, limit=limit, low=point["low"] or 0.0, high=high) if limit else found

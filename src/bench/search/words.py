@@ -117,21 +117,14 @@ def search_ended(record: SearchRecord) -> str:
     """Why a search ended, and what would show more."""
     unjudged = bool(record.runs) and not any(run.excess for run in record.runs)
     why = "short" if record.why == "seconds" and unjudged else record.why
+    own = " by its own runs" if why == "found" else ""
     text = ended_text(why, record.precision, _KEYS)
-    own = " by its own runs" if why == "found" and _wider(record) else ""
     return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {text}{own}"
 
 
 def ended_text(why: str, precision: float, names: Mapping[str, str]) -> str:
     """Why a search ended. Args: names: of what bounds it, and of what helps."""
     return ENDED[why].format(**names, asked=f"± {shown_share(precision)}")
-
-
-def _wider(record: SearchRecord) -> bool:
-    """Whether the interval is wider than was asked for, as later runs of the curve showed."""
-    if record.high is None or (AXES[record.axis].held and record.high - record.low <= 1):
-        return False
-    return record.high - record.low > record.precision * (record.high + record.low)
 
 
 def load_text(load: float, aim: Aim) -> str:

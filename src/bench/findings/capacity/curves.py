@@ -127,12 +127,11 @@ def curves_of(results: Tables) -> list[Curve]:
 
 def _said(curve: Curve, point: Row, measured: OperatingPoint | None) -> Curve:
     limit, searched = curve.limit, curve.searched
-    own = capacity.limit(point)
     further = searched and limit and limit.cause == "none"  # a search has looked further
     return replace(
         curve,
         sustains=capacity.sustains(point),
-        ends=searches.search_limit(searched).replace(" at 95 % confidence", "") if searched and point["limit"] else own,
+        ends=capacity.limit(point),
         misses=capacity.first_miss(point),
         why=causes.why(limit, point["missed_at"]) if limit else "",
         remedy=causes.remedy(limit) if limit and not further else "",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.axes import AXES
 from bench.errors import count_text, listed, shown_share, was_were
 from bench.findings.capacity.judging import DOUBT, Miss
 from bench.runs.sentences import load_text, sure_text, time_text
@@ -23,12 +25,6 @@ _UNJUDGED = {
     "hidden": ", because it is unknown how many tokens their chunks carry",
     "uncounted": ", because the server does not count their tokens",
     "single": ", because each has a single token",
-}
-_LIMIT = {  # by which end is established: the lower, the upper
-    (True, True): "at least {low:g}, below {high:g}",
-    (True, False): "{low:g} or more",
-    (False, True): "below {high:g}",
-    (False, False): "not established",
 }
 
 
@@ -121,15 +117,23 @@ def sustains(point: Point) -> str:
 
 
 def limit(point: Point) -> str:
-    """Between which loads its limit lies at 95 % confidence; empty where no load is sustained."""
+    """Where its limit lies at 95 % confidence, such as `17 to 20 requests in flight, most likely 18`; empty where no load is
+    sustained.
+    """
     if point["kind"] not in ("found", "above"):
         return ""
     unit = "requests" if point["basis"] == "burst" else point["unit"]
-    known = point["low"] is not None, point["high"] is not None
-    low = point["low"] or 0
-    if point["kind"] == "above" and point["high"] is None and low < point["c_max"]:
-        return f"{point['c_max']:g} or more {unit}, established: {f'{low:g}' if low else 'none'}"
-    return _LIMIT[known].format(**point) + (f" {unit}" if any(known) else "")
+    low, high, likely = point["low"] or None, point["high"], point["limit"]
+    if AXES[point["axis"]].held:  # whole numbers, of which `high` is the first that is too much
+        high, likely = high and max(low or 0, high - 1), likely and math.floor(likely)
+    likely = likely and float(f"{likely:.3g}")
+    if low is None and high is None:
+        return "not established" + (f", perhaps {load_text(likely, unit)}" if likely else "")
+    if low is not None and high is not None:
+        ends = load_text(high, unit) if low == high else f"{low:g} to {load_text(high, unit)}"
+    else:
+        ends = f"at most {load_text(high, unit)}" if low is None else f"{low:g} or more {unit}"
+    return ends + (f", most likely {likely:g}" if likely and low != high else "")
 
 
 def first_miss(point: Point) -> str:
