@@ -71,7 +71,7 @@ def print_needed(
         print(f"USD an hour of a GPU: {', '.join(texts)} ({remark}).")
     best = min(rows, key=lambda row: row["gpus"] or math.inf)
     if best["gpus"]:
-        limit = " ".join(f"--slo {text}" for text in asked.slo or ["ttft_p95=2s"])
+        limit = " ".join(f"--slo {text}" for text in asked.slo or ["ttft_p95=LIMIT"])
         prompt_lengths, output_lengths = lengths
         room = geometry.context - round(output_lengths.at(_LONGEST))
         sent = f"{_sent('prompt', prompt_lengths, room)} {_sent('output', output_lengths, geometry.context)}"
