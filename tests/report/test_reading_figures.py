@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import polars as pl
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from bench.findings.registry import draw_figure
 from bench.findings.saturation import lesson
 from bench.findings.tables import Tables
-from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis
+from bench.report.theme import HEIGHT, Span, apart, curve_colour, curve_dash, curve_shape, level_axis
 from bench.study.decision import Decision
 from tests.support.figures import PEAK, data_of, drawn_rows, encodings, planted, results, saved_spec, spec_of
 from tests.support.planted import answers
@@ -77,9 +78,14 @@ def test_names_stand_at_the_ends_of_lines_and_cover_no_other(summary):
     assert "legend" not in {key for each in encodings(spec) for key in each}
     names = spec["datasets"][next(name for name, rows in spec["datasets"].items() if "ink" in rows[0])]
     assert [row["curve"] for row in names] == ["a", "b", "c"] and {row["end"] for row in names} == {16}
-    span = Span(0.0, 1.1 * 1.6)
-    up = [HEIGHT * (1 - span.share(row["beside"])) for row in names]
-    assert up[1] - up[0] >= 15 and up[2] - up[1] >= 15
+    assert len({row["beside"] for row in names}) == 3
+    x, y = Span(0.0, 100.0), Span(0.0, 100.0)
+    # Three lines that end at one point; a name beside which another line has its points; one far from all stays where it is.
+    texts, points = [(50.0, 90.0, "far"), *[(50.0, 50.0, name) for name in "abc"]], [(60.0, 90.0), (52.0, 45.0), (10.0, 50.0)]
+    down = [HEIGHT * (1 - y.share(at)) for at in apart(texts, x, y, points=points)]
+    assert down[0] == pytest.approx(HEIGHT * 0.1 + 15) and apart(texts[:1], x, y) == [90.0]
+    gaps = [abs(one - other) for one, other in combinations([*down[1:], HEIGHT * 0.55], 2)]
+    assert min(gaps) >= 15 - 1e-6 and max(abs(each - HEIGHT / 2) for each in down[1:]) <= 45
     assert not drawn_rows(spec_of("ttft", results(summary, deployments=("a",))), "ink")
     assert curve_colour(study).to_dict()["legend"] is None
     many = results(summary, deployments=tuple("abcdefghi"), known=False)

@@ -15,13 +15,13 @@ from bench.report.figure import alt, figure
 from bench.report.theme import (
     CROSS,
     Span,
+    apart,
     beside_crosses,
     curve_colour,
     curve_dash,
     curve_shape,
     limit_line,
     line_ends,
-    lowered,
     nothing_to_show,
     panel,
     unit_column,
@@ -173,7 +173,7 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
     along["shorthand"] = "along:Q"
     left_out = [alt.Chart(invalid.drop_nulls(tail).select("curve", "level", "run", _X, tail))] if invalid.height else []
     named = rows.drop_nulls("label").sort(tail, descending=True)
-    at = pl.Series(lowered(named.select(_X, tail, "label").rows(), across, up, before=True), dtype=pl.Float64)
+    at = pl.Series(apart(named.select(_X, tail, "label").rows(), across, up, before=True), dtype=pl.Float64)
     labels = alt.Chart(named.select("curve", _X, "label", at=at))
     text = labels.mark_text(align="right", baseline="bottom", dx=-11, dy=-4, fontSize=13)
     layers = [
@@ -193,6 +193,6 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
         text.encode(x=x, y=alt.Y("at:Q", title=y["title"], scale=up.scale), text="label:N"),
         *(crosses.mark_point(**CROSS).encode(x=x, y=y, color=colour, tooltip=["run:N", *tooltip[1:]]) for crosses in left_out),
         *beside_crosses(invalid, x, y, _X, tail),
-        *line_ends(results, rows.select("curve", x="along", y=tail), across, up, (x, y)),
+        *line_ends(results, rows.select("curve", x="along", y=tail), across, up, (x, y), rows.select(x=_X, y=tail)),
     ]
     return panel(layers, f"{slo.name}; faint: P50")

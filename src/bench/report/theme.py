@@ -36,6 +36,7 @@ _EMPTY = "_why_empty"
 _APART = 8  # fewest pixels between two labels of an axis: others run into each other
 MOST_CURVES = 8  # most curves whose names stand in a figure; convention
 _LETTER, _LINE = 7.0, 15.0  # pixels of a letter of such a name, and between two of them
+_MARK, _BESIDE = 5.0, 9.0  # half of a point's width, and from its middle to the name of its line (pixels)
 _NARROWEST = 240  # pixels of a panel on a phone, where names come as near to one another as they ever do
 _LOG = 20  # times the lowest value, from which on an axis is logarithmic
 _FARTHEST = 3.0  # times the highest value: a limit beyond would leave the panel half empty, and is not drawn
@@ -154,42 +155,56 @@ class Span:
         return self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
 
 
-def line_ends(results: Curves, lines: pl.DataFrame, x: Span, y: Span, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
-    """The name of each curve at the end of its line, lower where it would cover another; none of a single curve, or of very many.
+def line_ends(
+    results: Curves, lines: pl.DataFrame, x: Span, y: Span, axes: tuple[alt.X, alt.Y], points: pl.DataFrame | None = None
+) -> list[alt.Chart]:
+    """The name of each curve at the end of its line, beside it where it would cover another or a point; none of a single curve, or of
+    very many.
 
     Args:
-        lines: rows with `curve`, `x` and `y`; a line ends with its last row.
+        lines: rows with `curve`, `x` and `y`; a line ends with its last row. points: `x` and `y` of each; None: those of the lines.
     """
     of, study = inks(results), results.study.select("deployment", "workload").n_unique()
     ink = {curve: of[name][1] for curve, name in _curves(results)}
     ends = lines.drop_nulls(["x", "y"]).unique("curve", keep="last", maintain_order=True).sort("y", descending=True)
     if study == 1 or not 0 < len(ends) <= MOST_CURVES:
         return []
-    beside = lowered(ends.select("x", "y", "curve").rows(), x, y)
+    points = (lines if points is None else points).select("x", "y").drop_nulls()
+    beside = apart(ends.select("x", "y", "curve").rows(), x, y, points=points.rows())
     inked = pl.col("curve").replace_strict(ink, return_dtype=pl.String)
     rows = ends.select("curve", ink=inked, end="x", beside=pl.Series(beside, dtype=pl.Float64))
     across, along = alt.X("end:Q", scale=axes[0]["scale"], title=axes[0]["title"]), alt.Y("beside:Q", scale=axes[1]["scale"])
     base = alt.Chart(rows).encode(x=across, y=along.title(axes[1]["title"]), text="curve:N")
-    look: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 9, "fontSize": 13, "clip": False}
+    look: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": _BESIDE, "fontSize": 13, "clip": False}
     ground = base.mark_text(stroke="white", strokeWidth=3, **look)  # over lines that it covers
     return [ground, base.mark_text(**look).encode(color=alt.Color("ink:N", scale=None))]
 
 
-def lowered(texts: Sequence[tuple[float, float, str]], x: Span, y: Span, *, before: bool = False) -> list[float]:
-    """At which values of y texts beside points stand so that none covers one before it: lower than its point where it would.
+def apart(
+    texts: Sequence[tuple[float, float, str]],
+    x: Span,
+    y: Span,
+    *,
+    before: bool = False,
+    points: Iterable[tuple[float, float]] = (),
+) -> list[float]:
+    """At which values of y texts beside points stand so that none covers one before it: a little lower or higher where it would.
 
     Args:
         texts: each point's x and y, and its text, from the highest point on. before: whether texts end at their points.
+        points: x and y of what texts do not cover either.
     """
-    placed: list[tuple[float, float, float]] = []
+    marks = [(_NARROWEST * x.share(across), HEIGHT * (1 - y.share(at))) for across, at in points]
+    placed = [(across - _MARK, across + _MARK, down) for across, down in marks]
     for across, at, text in texts:
         edge, wide = _NARROWEST * x.share(across), _LETTER * len(text)
-        left = edge - wide if before else edge
-        right = left + wide
+        left, right = (edge - wide, edge) if before else (edge + _BESIDE, edge + _BESIDE + wide)
+        near = [other for begin, end, other in placed if begin < right and left < end]
         down = HEIGHT * (1 - y.share(at))
-        down = max([down, *(other + _LINE for begin, end, other in placed if begin < right and left < end)])
-        placed.append((left, right, down))
-    return [y.value(1 - down / HEIGHT) for _, _, down in placed]
+        places = [down, *(other + by for by in (_LINE, -_LINE) for other in near)]
+        free = [each for each in places if 0 <= each <= HEIGHT and all(abs(other - each) > _LINE - 1e-6 for other in near)]
+        placed.append((left, right, min(free, key=lambda each: abs(each - down), default=down)))
+    return [y.value(1 - down / HEIGHT) for _, _, down in placed[len(marks) :]]
 
 
 def limit_line(limit: float | None, y: Span, axis: alt.Y, label: str) -> list[alt.Chart]:

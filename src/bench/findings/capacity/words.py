@@ -209,4 +209,4 @@ def margin_title(rows: Sequence[Mapping[str, Any]], slos: Sequence[Slo]) -> str 
         return f"{counts[0][0]} {'are' if ' and ' in counts[0][0] else 'is'} missed first{on}"
     if not counts:
         return None
-    return f"Missed first: {listed([f'{slo} on {n} of {len(rows)} curves' for slo, n in counts])}"
+    return f"Missed first, of {len(rows)} curves: {'; '.join(f'{slo} on {n}' for slo, n in counts)}"
