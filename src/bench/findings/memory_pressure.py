@@ -68,7 +68,8 @@ def _panel(results: Tables, run: dict[str, Any], rows: pl.DataFrame, highest: fl
     panels = [_lines(here, {"throughput": alt.MarkDef("line", clip=True)}, tokens, 120).encode(color=colour)]
     if known & {*_COUNTS}:
         lines = {name: alt.MarkDef("line", **look, **step) for name, look in _COUNTS.items()}
-        panels.append(_lines(here, lines, alt.Y("value:Q", title="requests", axis=alt.Axis(tickCount=3)), 80))
+        said = ["requests", "(dashed: waiting)"]
+        panels.append(_lines(here, lines, alt.Y("value:Q", title=said, axis=alt.Axis(tickCount=3)), 80))
     if "kv_usage" in known:
         axis, scale = alt.Axis(format="%", values=[0, 0.5, 1]), alt.Scale(domain=[0, 1.02])
         area = alt.MarkDef("area", color=NEUTRAL, opacity=0.6, **step)

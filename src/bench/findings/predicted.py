@@ -155,6 +155,8 @@ def _panel(results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, met
     runs = measured.filter(metric=metric).with_columns(pl.col("value") * times)
     limit = [slo.limit_s * times] if slo and slo.limit_s else []
     span = Span.of([*lines["value"], *runs["value"]], within=limit, log=slo is not None)
+    across = level_span(results)
+    ends = lines.select("curve", x=pl.col("level").clip(upper_bound=across.high), y="value")  # where a line is cut off
     title = f"{slo.name} ({unit}, log)" if slo else results.tokens_per_s
     x, colour, shape = level_axis(results), curve_colour(results), curve_shape(results)
     y = alt.Y("value:Q", title=[title, _WHOLE], scale=span.scale, axis=span.ticks)
@@ -166,7 +168,7 @@ def _panel(results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, met
         base.mark_area(opacity=0.15, clip=True).encode(x=x, y=low, y2="high:Q", color=colour, detail="workload:N"),
         base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, y=y, color=colour, strokeDash=curve_dash(results)),
         dots.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
-        *line_ends(results, lines.select("curve", x="level", y="value"), level_span(results), span, (x, y)),
+        *line_ends(results, ends, across, span, (x, y)),
     ]
     return panel(layers, slo.name if slo else "throughput")
 
