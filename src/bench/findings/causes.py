@@ -28,6 +28,7 @@ _FITS = 1.5  # free KV tokens ÷ a prompt's below which no prompt is admitted; t
 # slope of ln requests/s over ln running requests above which more of them bring most; derived: where a step takes a + b × requests,
 # four times as many run twice the requests/s, as steps in half the time do
 _PAYS = 2 / 3
+_OF_LATE = 0.5  # requests of a burst that wait ÷ those that are late, from which what they wait for is the cause; convention
 _FEWER = 0.75  # running requests ÷ those where something is full, at loads that show that slope; convention
 
 Cause = Literal["kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"]
@@ -128,7 +129,8 @@ RULES = {
         "[; the KV cache is full too: {waiting:wait} on average]",
     ),
     "no_gauges": Rule(
-        "unknown", "[{at}, ]not known: the server's metrics were not read, have gaps, or lack its queue or its KV usage"
+        "unknown",
+        "[{at}, ]not known: the server's metrics were not read, have gaps, or lack series that show causes",
     ),
     "full_cache": Rule(
         "kv",
@@ -147,6 +149,9 @@ RULES = {
     "prompts": Rule("prefill", "[{at}, ]requests wait for the prefill of others"),
     "slow_answers": Rule("unknown", "[{at}, ]not known: a burst does not show why answers take too long"),
     "nothing_full": Rule("unknown", "[{at}, ]not known: no request waits for a sequence or the KV cache, and {unknown}"),
+    "queued": Rule(
+        "unknown", "[{at}, ]not known: requests wait[: {waiting:,} on average], and what for is not shown; {unknown}"
+    ),
 }
 
 
@@ -155,8 +160,8 @@ DOUBTS = {
     "flat": Rule("unknown", "requests/s hardly rise with the requests that run, and {unknown}"),
     "untested": Rule(
         "unknown",
-        "no lower load shows whether requests/s rise with the requests that run, and {unknown}",
-        "measure loads at which fewer requests run",
+        "no lower load[, of at most {fewer} running requests,] shows whether requests/s rise with the requests that run, and {unknown}",
+        "measure loads at which fewer requests run[: at most {fewer}]",
     ),
 }
 
@@ -259,8 +264,12 @@ def bottleneck(
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
-    full = _full(pushed, here)
-    return replace(full, doubt=_doubt(watched, full)) if full else replace(here, evidence="nothing_full")
+    if full := _full(pushed, here):
+        return replace(full, doubt=_doubt(watched, full))
+    queued = (_mean(pushed, "steady_queued_share") or 0.0) >= _QUEUED
+    waiting = math.ceil(_mean(pushed, "steady_waiting") or 0.0) or None
+    there = replace(here, runs=_names(pushed), level=float(pushed["level"][0]), waiting=waiting)
+    return replace(there, evidence="queued") if queued else replace(here, evidence="nothing_full")
 
 
 def _doubt(runs: pl.DataFrame, full: Bottleneck) -> Literal["flat", "untested"] | None:
@@ -281,10 +290,10 @@ def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
     """What is full while requests wait; None where nothing is, or none waits. Args: runs: of one level."""
     preempted, requests = _mean(runs, "preemptions"), _mean(runs, "requests")
     per_request = preempted / requests if preempted and requests else 0.0
-    here = replace(here, runs=_names(runs), level=float(runs["level"][0]))
+    running, high = _mean(runs, "steady_running") or 0.0, _mean(runs, "steady_running_high") or 0.0
+    here = replace(here, runs=_names(runs), level=float(runs["level"][0]), running=high or None)
     if per_request > _PREEMPTED:
         return replace(here, evidence="full_cache", per_request=per_request, request_bytes=_request_bytes(runs))
-    running, high = _mean(runs, "steady_running") or 0.0, _mean(runs, "steady_running_high") or 0.0
     if (_mean(runs, "steady_queued_share") or 0.0) < _QUEUED or not running:
         return None
     here = replace(here, waiting=math.ceil(_mean(runs, "steady_waiting") or 0.0))
@@ -292,13 +301,13 @@ def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
     # A slot reserves a place in the batch and its KV memory, so that a full cache is no limit of its own.
     left = None if _has_slots(runs) else _no_room(runs)
     if slots is not None and high >= slots - 0.5:
-        return replace(here, evidence="slots" if left is None else "slots_and_cache", slots=slots, running=high)
+        return replace(here, evidence="slots" if left is None else "slots_and_cache", slots=slots)
     if left is not None:
         free, prompt = left
         bytes_each = _request_bytes(runs)
         return replace(here, evidence="full_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)
     if slots is None and pinned(running, high):
-        return replace(here, evidence="pinned", running=high)
+        return replace(here, evidence="pinned")
     return None
 
 
@@ -388,17 +397,29 @@ def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
 
 
 def _of_burst(missing: pl.DataFrame, slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
-    """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
-    waiting = _mean(missing, "waiting_standing")
+    """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for.
+
+    What is full is the cause if about as many requests wait for it as miss a limit on TTFT or E2E: of the others it delays none.
+    """
+    waiting, requests = _mean(missing, "waiting_standing"), _mean(missing, "requests") or 1.0
     if waiting is None or missing["saturated"].null_count():
         return replace(here, evidence="no_gauges")
-    if missing["saturated"].any() and not _has_slots(missing):
+    late = max((_beyond(missing, slo) for slo in slos if slo.metric != "tpot"), default=0.0)
+    preempted = (_mean(missing, "preemptions") or 0.0) / requests > _PREEMPTED and not late
+    held = _OF_LATE * late * requests <= waiting and waiting > 0
+    if (held or preempted) and missing["saturated"].any() and not _has_slots(missing):
         return replace(here, evidence="full_cache", request_bytes=_request_bytes(missing))
     slots, running = _slots_of(missing), _mean(missing, "running_peak")
-    if waiting and slots is not None and (running or 0.0) >= slots:
+    if held and slots is not None and (running or 0.0) >= slots:
         return replace(here, evidence="slots", slots=slots)
-    late = any(slo.metric == "ttft" and (_mean(missing, slo.column) or 0.0) > slo.limit_s for slo in slos)
-    return replace(here, evidence="prompts" if late else "slow_answers")
+    prompts = any(slo.metric == "ttft" and (_mean(missing, slo.column) or 0.0) > slo.limit_s for slo in slos)
+    return replace(here, evidence="prompts" if prompts else "slow_answers")
+
+
+def _beyond(runs: pl.DataFrame, slo: Slo) -> float:
+    """The share of requests that fail or take longer than an SLO allows (0–1)."""
+    judged = _judged(runs, slo)
+    return judged.filter(~pl.col("ok") | (pl.col(slo.metric) > slo.limit_s)).height / max(1, judged.height)
 
 
 def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck | None:
@@ -453,7 +474,8 @@ def _numbers(limit: Bottleneck, missed_at: float | None = None) -> dict[str, Any
     reasons = [filled(RESOURCES[gain.resource].reason, vars(limit)) for gain in limit.gains[: limit.tied]]
     reason = f"either {listed(reasons, 'or')}" if len(reasons) > 1 else "".join(reasons)
     at = None if limit.level == missed_at else _at(limit)
-    return {**vars(limit), "at": at, "unsettled": why, "reason": reason, "unknown": _unknown(limit)}
+    fewer = None if limit.running is None else max(1, math.floor(_FEWER * limit.running))
+    return {**vars(limit), "at": at, "unsettled": why, "reason": reason, "unknown": _unknown(limit), "fewer": fewer}
 
 
 def _unknown(limit: Bottleneck) -> str:

@@ -39,7 +39,7 @@ def first_line(runs: pl.DataFrame) -> str:
         return f"{what}, so {rest}.{often}"
     counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
     half = f"; the server's counts of {counts} cannot be trusted" if counts else ""
-    left = " The others are left out." if timed < runs.height else ""
+    left = " What cannot be trusted of the others is left out." if timed < runs.height else ""
     return f"{count_text(timed, 'run', of=runs.height)} {is_are(timed)} valid{half}.{left}{often}"
 
 

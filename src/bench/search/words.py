@@ -150,7 +150,7 @@ def probed_text(probed: Probed, aim: Aim) -> str:
     """What a probe found."""
     if probed.alone:
         return f"{_probe_text(probed)}: {alone_text(probed.alone)}"
-    rate = f"about {probed.rate:.3g} requests/s at most, with {probed.in_flight} in flight" if probed.rate else "no answer"
+    rate = f"up to about {probed.rate:.3g} requests/s, with {probed.in_flight} in flight" if probed.rate else "no answer"
     return f"{_probe_text(probed)}: {rate}; first load {load_text(probed.load, aim)}{_expected_text(probed, aim)}"
 
 
