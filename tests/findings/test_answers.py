@@ -222,7 +222,9 @@ def test_which_advice_on_invalid_runs_is_given(summary):
     assert first_line(runs([True, True], [True, True], [[], []])) == "All 2 runs are valid."
     late = ["client.loop_lag: the client's event loop was late: P99 0.2 s, over 0.1 s"]
     assert "The only run is invalid, so only the server's counts hold." in first_line(runs([False], [True], [late]))
-    assert first_line(runs([True, False], [True, False], [[], late])).startswith("1 of 2 runs is valid. The others")
+    assert first_line(runs([True, False], [True, False], [[], late])).startswith(
+        "1 of 2 runs is valid. What cannot be trusted of the others is left out."
+    )
 
 
 def at_level(rows, level):

@@ -300,7 +300,7 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
         for ttft in (0.5, 3.0)
     )
     assert (alone["kind"], alone["missed"][0]["close"], capacity.too_close(alone)) == ("below", True, True)
-    assert capacity.sustains(alone) == "perhaps 8 requests in flight, the lowest load"
+    assert capacity.sustains(alone) == "perhaps 8 requests in flight, the lowest load that can be judged"
     assert capacity.first_miss(alone).startswith("at 8 requests in flight: too close to tell: E2E P95 ≤ 1 s is met")
     assert margin_title([alone], slos) is None
     titles = [margin_title([with_another] * n + [alone] * m, [*slos, *TTFT]) for n, m in ((1, 0), (2, 0), (3, 0), (2, 1))]

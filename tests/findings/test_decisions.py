@@ -92,7 +92,10 @@ def test_advice_needs_valid_runs_that_show_it(summary):
         runs = frame(summary, {f"a/{name}": curve for name, curve in curves.items()})
         return advice(runs, operating_points(runs, SLOS))
 
-    chat, rag = ({"levels": levels, "ttft_p99_s": [0.1, 9.0]} for levels in ((8, 16), (1, 2)))
+    chat, rag = (
+        {"levels": levels, "ttft_p99_s": [0.1, 9.0], "prompt_tokens": [tokens] * 2}
+        for levels, tokens in (((8, 16), 32), ((1, 2), 320))
+    )
     (pool,) = advised(chat=chat, rag=rag)
     assert pool.startswith("Give each workload its own pool: within its SLOs one a sustains, in requests/s, ")
     assert advised(chat=chat, rag={**rag, "wrong_output_tokens": [1, 1]}) == []
@@ -129,7 +132,7 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
 # Advice, of rows of the tables that it is drawn from, made by hand
 
 POINT = {"deployment": "a", "workload": "short", "unit": "requests in flight", "kind": "found", "basis": "steady", "c_max": 8.0,
-         "operate_at": 4.0, "usable_rps": 10.0, "usable_low": 9.0, "usable_high": 11.0, "missed_at": 16.0, "missed": [{"by": "ttft_p99_s", "limit_s": 1.0, "reached_s": 3.0}]}  # fmt: skip
+         "operate_at": 4.0, "prompt_tokens": 128.0, "output_tokens": 64.0, "usable_rps": 10.0, "usable_low": 9.0, "usable_high": 11.0, "missed_at": 16.0, "missed": [{"by": "ttft_p99_s", "limit_s": 1.0, "reached_s": 3.0}]}  # fmt: skip
 
 
 def four(summary, **more):
@@ -158,13 +161,14 @@ def test_an_engine_that_is_ahead_of_its_clients(summary):
 
 def test_pools_of_workloads_whose_ranges_lie_apart():
     for other, carried in (
-        ({"usable_rps": 15.0, "usable_low": 12.0}, "15 of chat, 10 of short"),
-        ({"usable_rps": 14.9, "usable_low": 12.0}, None),  # not half as much again
-        ({"usable_rps": 15.0, "usable_low": 11.0}, None),  # the ranges meet
-        ({"usable_rps": 15.0, "usable_low": 10.0}, None),
-        ({"usable_rps": 15.0, "usable_low": None}, None),
-        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, "10 of short, about 5 of chat"),
-        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None}, None),
+        ({"usable_rps": 15.0, "usable_low": 12.0, "output_tokens": 32.0}, "15 of chat, 10 of short"),
+        ({"usable_rps": 15.0, "usable_low": 12.0}, None),  # the same requests at other moments
+        ({"usable_rps": 14.9, "usable_low": 12.0, "output_tokens": 32.0}, None),  # not half as much again
+        ({"usable_rps": 15.0, "usable_low": 11.0, "output_tokens": 32.0}, None),  # the ranges meet
+        ({"usable_rps": 15.0, "usable_low": 10.0, "output_tokens": 32.0}, None),
+        ({"usable_rps": 15.0, "usable_low": None, "output_tokens": 32.0}, None),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0, "prompt_tokens": 256.0}, "10 of short, about 5 of chat"),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None, "output_tokens": 32.0}, None),
         ({"usable_rps": None}, None),
         ({"usable_rps": 15.0, "usable_low": 12.0, "deployment": "b"}, None),
     ):

@@ -179,7 +179,7 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, summary):
     for arguments, told in (
         ("RESULTS --peak-rps 100", "--slo is missing"),
         ("RESULTS --peak-rps 100 --sustained-rps 3", "RESULTS does not apply to a fleet from --sustained-rps"),
-        ("RESULTS --peak-rps 100 --slo ttft_p99=100ms", "less than 1 request in flight, the lowest load: there it misses TTFT P99 ≤ 100 ms (measured: 500 ms)"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=100ms", "less than 1 request in flight, the lowest load that can be judged: there it misses TTFT P99 ≤ 100 ms (measured: 500 ms)"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results, which have short"),
         ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "no answer at 1 request in flight has that latency"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set limit=3", "--set limit does not apply to a fleet for a measured load"),

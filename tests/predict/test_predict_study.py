@@ -24,6 +24,7 @@ from bench.predict.study import calibrate_study
 from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary
 from bench.study.read import load_workload
+from bench.study.slo import parse_slo
 from tests.support import records
 from tests.support.figures import results
 from tests.support.planted import calibrated
@@ -266,13 +267,14 @@ def test_predictions_are_lines_never_among_the_points(summary):
 
 
 def test_what_is_said_of_models(summary):
+    ttft = parse_slo("ttft_p50=1s")
     found = calibrated(results(summary).runs)
     first = found.models[0]
     refused = replace(first, doubts=(Doubt("drift", 0.3, 0.2), Doubt("longest", 900.0, 300.0)))
     shares = [{"queue": 0.004, "prefill": 0.296, "decode": 0.7}, {}]
-    assert predictions_title(()) is None
+    assert predictions_title((), ttft) is None
     same("predictions", [
-        predictions_title(found.models), str(no_model(first)), str(no_model(refused)), *map(" | ".join, judgement_lines(first.judged)), *(shares_text("20 requests in flight", each) for each in shares),
+        predictions_title(found.models, ttft), str(no_model(first)), str(no_model(refused)), *map(" | ".join, judgement_lines(first.judged)), *(shares_text("20 requests in flight", each) for each in shares),
     ])  # fmt: skip
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -66,6 +70,27 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     lower = find(server.base_url, *into, *near[:2], *near[4:], "--at-least", "12")
     assert lower.returncode == 1
     assert "At least 12 in flight: missed." in lower.stdout
+
+
+@pytest.mark.workflow
+def test_a_search_that_is_stopped_says_what_it_knows_and_how_to_go_on(server, tmp_path):
+    words = [
+        sys.executable,
+        "-m",
+        "bench.cli",
+        "find",
+        "--base-url",
+        server.base_url,
+        *COMMON,
+        "--output-dir",
+        tmp_path / "found",
+    ]
+    with subprocess.Popen([*words, "--set", "start=3"], cwd=ROOT, stderr=subprocess.PIPE, text=True) as search:
+        before = list(itertools.takewhile(lambda line: "of at most 30 runs" not in line, search.stderr))
+        search.send_signal(signal.SIGINT)
+        said = search.stderr.read()
+    assert search.returncode == 130, before
+    assert "Stopped; limit perhaps" in said and "The same command goes on from the runs that have ended." in said, said
 
 
 def test_a_search_sends_what_a_workload_can_be():

@@ -26,12 +26,14 @@ def advice(runs: pl.DataFrame, points: pl.DataFrame) -> list[str]:
 
 
 def pools(points: pl.DataFrame) -> Iterator[str]:
-    """Workloads of which one server sustains different rates: by half as much again, in intervals that do not overlap."""
+    """Workloads of other lengths of which one server sustains rates half as high again, in intervals that do not overlap."""
     for part in points.drop_nulls("usable_rps").partition_by("deployment", maintain_order=True):
         rows = part.sort("usable_rps", descending=True).to_dicts()
         most, least = rows[0]["usable_low"], rows[-1]["usable_high"]
         apart = most is not None and least is not None and most > least
-        if apart and rows[0]["usable_rps"] >= _RATIO * rows[-1]["usable_rps"]:
+        lengths = [(rows[0][name] or 0.0, rows[-1][name] or 0.0) for name in ("prompt_tokens", "output_tokens")]
+        others = any(max(each) >= _RATIO * min(each) for each in lengths)  # the same requests at other moments need no pool
+        if apart and others and rows[0]["usable_rps"] >= _RATIO * rows[-1]["usable_rps"]:
             rates = [sure_text(row["usable_rps"], row["usable_low"], row["usable_high"])[0] for row in rows]
             carried = ", ".join(f"{rate} of {row['workload']}" for rate, row in zip(rates, rows, strict=True))
             yield (

@@ -67,7 +67,7 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
     ]
     if point and point["goodput_rps"] is not None:
         rows.append(["goodput of an instance there, requests/s", f"{point['goodput_rps']:.3g}"])
-    rows.append(["load of the fleet at the peak (60–80 % is wanted)", shown_share(fleet["utilisation_at_peak"])])
+    rows.append(["load of the fleet at the peak", shown_share(fleet["utilisation_at_peak"])])
     found = {
         "longest queue of an instance": (limit["queue"],),
         "shed load from, and all at": (limit["shed_from"], limit["shed_at"]),

@@ -105,14 +105,18 @@ def shares_text(load: str, shares: Mapping[str, float]) -> str:
     return f"A median request's time by the calibrated model at {load}: {', '.join(parts)}." if parts else ""
 
 
-def predictions_title(models: Sequence[ModelRecord]) -> str | None:
-    """How far predictions of levels that a model had not seen are off; None where none could be judged."""
+def predictions_title(models: Sequence[ModelRecord], first: Slo) -> str | None:
+    """How far predictions of levels that a model had not seen are off; None where none could be judged.
+
+    Args:
+        first: the percentile of TTFT, whatever its limit.
+    """
     judged = [each for model in models for each in model.judged if each.fold == "level"]
-    errors = [[each.error for each in judged if each.metric == name] for name in ("throughput_tokens_per_s", "ttft_p50_s")]
+    errors = [[each.error for each in judged if each.metric == name] for name in ("throughput_tokens_per_s", first.column)]
     if not all(errors):
         return None
-    tokens, first = (shown_share(median(found)) for found in errors)
-    return f"Predictions of levels that a model has not seen are off by {tokens} (tokens/s) and {first} (TTFT P50)"
+    tokens, waits = (shown_share(median(found)) for found in errors)
+    return f"Predictions of levels that a model has not seen are off by {tokens} (tokens/s) and {waits} ({first.name})"
 
 
 _WHOLE = "of whole runs"  # a second line below each axis' title: other figures have the same numbers of steady windows
@@ -134,7 +138,7 @@ def _metrics(results: Tables) -> dict[str, Slo | None]:
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, whole. Lines: a model calibrated on all of them, with its 90 % interval.",
     invalid="Not shown",
-    finding=lambda results: predictions_title(results.models),
+    finding=lambda results: predictions_title(results.models, next(slo for slo in _metrics(results).values() if slo)),
 )
 def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve."""

@@ -127,12 +127,12 @@ def limits(point: OperatingPoint, slo_s: float | None) -> Limits:
         room = point.kv_tokens / point.engines - others
         longest = math.floor(min(room, point.max_model_len or math.inf) - point.output_tokens)
     admission = point.c_max if point.admit is None else point.admit
-    queue = None if slo_s is None else slo_s * point.usable_rps
+    queue = None if slo_s is None else math.floor(_exact(slo_s * point.usable_rps))
     return Limits(
         admission=None if admission is None else max(1, math.floor(admission)),
-        queue=None if queue is None else math.floor(_exact(queue)),
-        shed_from=None if queue is None else math.floor(_exact(_SHED[0] * queue)),
-        shed_at=None if queue is None else math.floor(_exact(_SHED[1] * queue)),
+        queue=queue,
+        shed_from=math.floor(_exact(_SHED[0] * queue)) if queue else None,
+        shed_at=math.floor(_exact(_SHED[1] * queue)) if queue else None,
         input_tokens=longest if longest and longest > 0 else None,
     )
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from bench.axes import AXES
 from bench.errors import BenchError
 from bench.parse.run import parse_run
-from bench.parse.server import FULL
-from bench.parse.windows import level_values, of_windows
 from bench.runs.files import read_kept, write_kept
-from bench.runs.sentences import load_text
 from bench.runs.store import ParsedSession
-from bench.runs.summary import NO_COLUMNS, read_run_summary, summary_table
 
 _TABLES = {"requests": "requests.parquet", "telemetry": "telemetry.parquet", "wide": "metrics.csv", "summary": "summary.json"}
 
@@ -49,25 +43,3 @@ def parse_session(
             f"them again: `bench runs --discard '{runs.name}/RUN'`"
         )
     write_kept(ParsedSession(code=code, runs=dict(records)), file)
-
-
-def answer_lines(runs: Path, names: Iterable[str]) -> list[str]:
-    """The highest throughput of each curve, and from which load on its KV cache was full.
-
-    Args:
-        runs: the folder of a deployment's runs. names: of those that are parsed.
-    """
-    rows = [read_run_summary(runs / name / "summary.json").figures for name in names]
-    table = summary_table([{**{k: v for k, v in row.items() if k not in NO_COLUMNS}, "valid": True} for row in rows])
-    levels = level_values(of_windows(table)[0], ["throughput_tokens_per_s", "kv_usage_peak"])  # as the report has them
-    curves = levels.partition_by("workload", as_dict=True)
-    return [f"{runs.name} · {workload}: {_answer(curve.rows(named=True))}" for (workload,), curve in curves.items()]
-
-
-def _answer(curve: Sequence[Mapping[str, Any]]) -> str:
-    unit = AXES[curve[0]["axis"]].short
-    best = max(curve, key=lambda run: run["throughput_tokens_per_s"] or 0.0)
-    full = [run["level"] for run in curve if (run["kv_usage_peak"] or 0.0) >= FULL]
-    cache = f"the KV cache was full at {load_text(min(full), unit)}" if full else "the KV cache was never full"
-    shown = f"; {cache}" if any(run["kv_usage_peak"] is not None for run in curve) else ""
-    return f"at most {best['throughput_tokens_per_s'] or 0:.3g} tokens/s, at {load_text(best['level'], unit)}{shown}"

@@ -96,8 +96,8 @@ def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: st
         return f"perhaps {unit.text(limit)}"
     if not math.isfinite(high):
         return f"{unit.text(low)} or more, perhaps {unit.text(limit)}"
-    ends = f"{unit.number(low)} to {unit.number(high)}" if low > 0 else f"at most {unit.number(high)}"
-    return f"{unit.text(limit)} ({ends} at 95 % confidence)"
+    ends = f"{unit.number(low)} to {unit.number(high)} " if low > 0 else f"at most {unit.number(high)} "
+    return f"{unit.text(limit)} ({'' if low == high else ends}at 95 % confidence)"
 
 
 def looked_for(slos: Iterable[object]) -> str:

@@ -112,8 +112,7 @@ def sustains(point: Point) -> str:
     if kind == "unjudged":
         slo, why = _slo(_misses_of(point)[0]), _UNJUDGED[point["unjudged"]]
         return f"not known: {slo} cannot be judged: no answer at {at} has that latency{why}"
-    alone = " that can be judged" if point["unsettled_at"] is not None and point["unsettled_at"] < point["missed_at"] else ""
-    return f"{'perhaps' if too_close(point) else 'less than'} {at}, the lowest load{alone}"
+    return f"{'perhaps' if too_close(point) else 'less than'} {at}, the lowest load that can be judged"
 
 
 def limit(point: Point) -> str:

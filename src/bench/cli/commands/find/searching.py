@@ -145,9 +145,11 @@ def _refuse_unreachable(target: Target) -> None:
 
 def _searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
     """What a search finds, each of its runs on stderr."""
+    known_so_far: list[str] = []
 
     def report(found: Found) -> None:
-        note(f"  {look_text(found.looks[-1], aim)}; {answer_text(found.answer, aim)}; {spent_text(found, budget)}")
+        known_so_far[:] = [answer_text(found.answer, aim)]
+        note(f"  {look_text(found.looks[-1], aim)}; {known_so_far[0]}; {spent_text(found, budget)}")
 
     def begin(aim: Aim) -> Probed:
         probed = server.probe(aim)
@@ -163,6 +165,9 @@ def _searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
             note(f"{server.folder}: goes on from {count_text(len(known), 'run')} of the same load on the same server")
         try:
             return search(aim, budget, server.measure, known, report, begin=begin, announce=announce, before=server.probed())
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
+            note(f"{'; '.join(['Stopped', *known_so_far])}. The same command goes on from the runs that have ended.")
+            raise
         except ServerGone as error:
             note(f"bench: {error}")
         if not (known := server.known()):  # what was measured before the server was lost
