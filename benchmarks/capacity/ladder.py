@@ -74,7 +74,8 @@ def drawn_requests(case: Case, random: np.random.Generator, level: float, count:
     outputs = [demand.output] * count
     if demand.arrival == "closed":  # it begins as if it had gone on for long, as the client's schedule does
         held = min(int(level), count)
-        first = np.maximum(1, np.round((random.permutation(held) + 1) / held * demand.output)).astype(int).tolist()
+        left = (random.permutation(held) + random.random(held)) / held
+        first = np.maximum(1, np.round(left * demand.output)).astype(int).tolist()
         return Load(prompts, [*first, *outputs[held:]], in_flight=int(level))
     gaps = np.ones(count) if math.isinf(demand.shape) else random.gamma(demand.shape, 1 / demand.shape, count)
     return Load(prompts, outputs, (np.cumsum(gaps) / level).tolist())
