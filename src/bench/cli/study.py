@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.runs.paths import Paths
-from bench.shipped import installed_from
+from bench.shipped import SNAKEFILE, installed_from
 from bench.study.plan import Plan
 from bench.study.read import load_file
 from bench.study.state import last_study
@@ -55,3 +55,12 @@ def installed(name: str) -> str:
         return f"uvx --from {shlex.quote(installed_from())} {name}"
     found = shutil.which(name)
     return name if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
+
+
+def draws(study: Path) -> str:
+    """The command that measures and draws a study: in a clone, in a study's own folder, or in one that holds nothing else."""
+    own = any(map(Path.exists, map(Path, ("Snakefile", "workflow/Snakefile"))))
+    if own and Path("Makefile").exists():
+        return f"make figures CONFIG={shlex.quote(str(study))}"
+    snakefile = "" if own else f" --snakefile {shlex.quote(SNAKEFILE)}"
+    return f"{installed('snakemake')}{snakefile} --cores 1 results/figures/all --configfile {shlex.quote(str(study))}"

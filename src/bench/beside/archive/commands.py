@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -55,6 +54,7 @@ def unpack(
     """
     from bench.beside.archive.pack import packed_text
     from bench.beside.archive.unpack import unpack
+    from bench.cli.study import draws
     from bench.runs.store import Store
     from bench.workflow import lock_folder
 
@@ -64,21 +64,9 @@ def unpack(
             index, study = unpack(file, Store(owner="unpack"))
             unpacked.append({"file": str(file), "study": str(study), "runs": list(index.runs), "missing": index.missing})
             if not json:
-                print(f"{file}: {packed_text(index)}\nNow: {_draw(study)}")
+                print(f"{file}: {packed_text(index)}\nNow: {draws(study)}")
     if json:
         print_json(unpacked)
-
-
-def _draw(study: Path) -> str:
-    """The command that draws a pack's study: in a clone, in a study's own folder, or in one that holds nothing else."""
-    from bench.cli.study import installed
-    from bench.shipped import SNAKEFILE
-
-    own = any(map(Path.exists, map(Path, ("Snakefile", "workflow/Snakefile"))))
-    if own and Path("Makefile").exists():
-        return f"make figures CONFIG={study}"
-    snakefile = "" if own else f" --snakefile {shlex.quote(SNAKEFILE)}"
-    return f"{installed('snakemake')}{snakefile} --cores 1 results/figures/all --configfile {study}"
 
 
 _MOST_LINES = 20  # of what differs; JSON has all

@@ -143,11 +143,11 @@ def _length_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
 
 def _next(written: list[Path], base: Mapping[str, Any], scale: float) -> Iterator[str]:
     """The commands that measure and size by what was written."""
-    from bench.cli.study import installed
+    from bench.cli.study import draws, installed
 
-    _, replay, _, study = (shlex.quote(str(file)) for file in written)
+    replay, study = shlex.quote(str(written[1])), written[3]
     scaled = "" if scale == 1 else f" --set time_scale={scale:g}"
     slos = (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"]
     limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
-    yield f"\nNext:\n  {installed('snakemake')} --cores 1 --configfile {study} -- results/figures/all"
+    yield f"\nNext:\n  {draws(study)}"
     yield f"  {installed('bench')} fleet results{limits} --workload {replay}{scaled}    # instances for it, from measured runs"
