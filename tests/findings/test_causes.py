@@ -208,14 +208,15 @@ def test_why_a_burst_misses(summary):
         *((four, {"waiting_standing": 6.0, "running_peak": running}, "sequences") for running in (4.0, 5.0)),
         (four, {"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
         (four, {"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
-        (four, {"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
-        (four, {"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
         (four, {"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
     ):
         missing = {**burst(summary, 10, 9.0, failed=there.get("failed", 0)), **there}
         limit, point = cause([burst(summary, 8, 0.1), missing], TTFT, **facts)
         assert (point["basis"], point["c_max"], point["missed_at"]) == ("burst", 8, 10), there
         assert limit.cause == found, (facts, there)
+    # Slow answers whose prompts were in time: a burst does not show why.
+    slow = {**burst(summary, 10, 0.1, tpot=0.2), "waiting_standing": 0.0}
+    assert cause([burst(summary, 8, 0.1), slow], TPOT, **cache)[0].evidence == "slow_answers"
     # A burst that takes all slots of a cache is not told to find more memory.
     for level, there, found in (
         (10, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),

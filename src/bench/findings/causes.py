@@ -248,7 +248,7 @@ def bottleneck(
     if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
         return found
     if burst:
-        return _of_burst(missing, slos, here)
+        return _of_burst(missing, point, slos, here)
     if relief is not None and relief.relief is not None:
         here = replace(here, gains=relief.relief.gains, tied=relief.relief.tied)
         if here.tied:
@@ -396,7 +396,7 @@ def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
     return judged if slo.request_class is None else judged.filter(pl.col("request_class") == slo.request_class)
 
 
-def _of_burst(missing: pl.DataFrame, slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
+def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for.
 
     What is full is the cause if about as many requests wait for it as miss a limit on TTFT or E2E: of the others it delays none.
@@ -412,8 +412,9 @@ def _of_burst(missing: pl.DataFrame, slos: Sequence[Slo], here: Bottleneck) -> B
     slots, running = _slots_of(missing), _mean(missing, "running_peak")
     if held and slots is not None and (running or 0.0) >= slots:
         return replace(here, evidence="slots", slots=slots)
-    prompts = any(slo.metric == "ttft" and (_mean(missing, slo.column) or 0.0) > slo.limit_s for slo in slos)
-    return replace(here, evidence="prompts" if prompts else "slow_answers")
+    by = {miss["by"] for miss in point["missed"] or ()}
+    first = any(slo.metric == "ttft" and slo.column in by for slo in slos)
+    return replace(here, evidence="prompts" if first else "slow_answers")
 
 
 def _beyond(runs: pl.DataFrame, slo: Slo) -> float:
