@@ -185,7 +185,7 @@ def test_no_figure_rests_on_more_of_the_decision_than_it_names():
 
 def test_a_figure_gets_of_the_decision_what_it_names_and_no_more(summary):
     """It is not drawn anew for the rest, of which the rule `figure` gives it nothing; what it names changes it."""
-    for name in ("slo-margin", "economics", "kv-saturation", "gpus"):
+    for name in ("slo-margin", "gpus"):
         rests_on_what_it_names(name)
     whole = replace(results_of("on GPUs"), decision=WHOLE, device=DEVICE)
     given = whole.given(("slo", "accelerator"))
