@@ -302,8 +302,9 @@ def check(folder: Path) -> Checked:
     study, outputs = Study(folder), read_outputs(folder)
     first = [table for table in outputs.tables if _MISSING in table.heads]
     outputs.texts += [
-        Text(table.where, f"{row[0]}: " + "; ".join(map(" ".join, zip(table.heads[1:], row[1:], strict=False))))
+        Text(table.where, f"{row[0]}: " + "; ".join(map(" ".join, zip(heads[1:], row[1:], strict=False))))
         for table in first
+        for heads in [["misses" if head == _MISSING else head for head in table.heads]]
         for row in table.rows
         if row != table.heads
     ]

@@ -217,6 +217,8 @@ def test_why_a_burst_misses(summary):
     # Slow answers whose prompts were in time: a burst does not show why.
     slow = {**burst(summary, 10, 0.1, tpot=0.2), "waiting_standing": 0.0}
     assert cause([burst(summary, 8, 0.1), slow], TPOT, **cache)[0].evidence == "slow_answers"
+    preempted = frame([burst(summary, 8, 0.1), {**slow, "preemptions": 2.0}], **cache)
+    assert bottleneck(preempted, operating_points(preempted, TPOT).row(0, named=True), TPOT).cause == "kv"
     # A burst that takes all slots of a cache is not told to find more memory.
     for level, there, found in (
         (10, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),

@@ -146,7 +146,10 @@ RULES = {
         "a higher max_num_seqs together with more KV memory",
     ),
     "pinned": Rule("sequences", "[{at}, ]never more than {running:.0f} requests run, and {waiting:wait} on average"),
-    "prompts": Rule("prefill", "[{at}, ]requests wait for the prefill of others"),
+    "prompts": Rule(
+        "prefill",
+        "[{at}, ]requests wait for the prefill of others[; the KV cache is full too: {per_request:.2g} preemptions a request]",
+    ),
     "slow_answers": Rule("unknown", "[{at}, ]not known: a burst does not show why answers take too long"),
     "nothing_full": Rule("unknown", "[{at}, ]not known: no request waits for a sequence or the KV cache, and {unknown}"),
     "queued": Rule(
@@ -399,22 +402,24 @@ def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
 def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for.
 
-    What is full is the cause if about as many requests wait for it as miss a limit on TTFT or E2E: of the others it delays none.
+    What is full is the cause if about as many requests wait for it as miss a limit on TTFT or E2E, of which it delays no others; of
+    TPOT, if it preempts them.
     """
     waiting, requests = _mean(missing, "waiting_standing"), _mean(missing, "requests") or 1.0
     if waiting is None or missing["saturated"].null_count():
         return replace(here, evidence="no_gauges")
     late = max((_beyond(missing, slo) for slo in slos if slo.metric != "tpot"), default=0.0)
-    preempted = (_mean(missing, "preemptions") or 0.0) / requests > _PREEMPTED and not late
+    by = {slo.metric for slo in slos if slo.column in {miss["by"] for miss in point["missed"] or ()}}
+    per_request = (_mean(missing, "preemptions") or 0.0) / requests
+    preempted = per_request > _PREEMPTED and "tpot" in by
     held = _OF_LATE * late * requests <= waiting and waiting > 0
     if (held or preempted) and missing["saturated"].any() and not _has_slots(missing):
         return replace(here, evidence="full_cache", request_bytes=_request_bytes(missing))
     slots, running = _slots_of(missing), _mean(missing, "running_peak")
     if held and slots is not None and (running or 0.0) >= slots:
         return replace(here, evidence="slots", slots=slots)
-    by = {miss["by"] for miss in point["missed"] or ()}
-    first = any(slo.metric == "ttft" and slo.column in by for slo in slos)
-    return replace(here, evidence="prompts" if first else "slow_answers")
+    full_too = per_request if per_request > _PREEMPTED else None
+    return replace(here, evidence="prompts" if "ttft" in by else "slow_answers", per_request=full_too)
 
 
 def _beyond(runs: pl.DataFrame, slo: Slo) -> float:
