@@ -403,7 +403,7 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for.
 
     What is full is the cause if about as many requests wait for it as miss a limit on TTFT or E2E, of which it delays no others; of
-    TPOT, if it preempts them.
+    TPOT alone, if it preempts them.
     """
     waiting, requests = _mean(missing, "waiting_standing"), _mean(missing, "requests") or 1.0
     if waiting is None or missing["saturated"].null_count():
@@ -411,8 +411,8 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     late = max((_beyond(missing, slo) for slo in slos if slo.metric != "tpot"), default=0.0)
     by = {slo.metric for slo in slos if slo.column in {miss["by"] for miss in point["missed"] or ()}}
     per_request = (_mean(missing, "preemptions") or 0.0) / requests
-    preempted = per_request > _PREEMPTED and "tpot" in by
-    held = _OF_LATE * late * requests <= waiting and waiting > 0
+    preempted = per_request > _PREEMPTED and "tpot" in by and "ttft" not in by
+    held = late > 0 and _OF_LATE * late * requests <= waiting
     if (held or preempted) and missing["saturated"].any() and not _has_slots(missing):
         return replace(here, evidence="full_cache", request_bytes=_request_bytes(missing))
     slots, running = _slots_of(missing), _mean(missing, "running_peak")
