@@ -26,7 +26,7 @@ def advice(runs: pl.DataFrame, points: pl.DataFrame) -> list[str]:
 
 
 def pools(points: pl.DataFrame) -> Iterator[str]:
-    """Workloads of other lengths of which one server sustains rates half as high again, in intervals that do not overlap."""
+    """Workloads of different lengths whose rates on one server differ by half, in intervals that do not overlap."""
     for part in points.drop_nulls("usable_rps").partition_by("deployment", maintain_order=True):
         rows = part.sort("usable_rps", descending=True).to_dicts()
         most, least = rows[0]["usable_low"], rows[-1]["usable_high"]

@@ -402,14 +402,15 @@ def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
 def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for.
 
-    What is full is the cause if about as many requests wait for it as miss a limit on TTFT or E2E, of which it delays no others; of
-    TPOT alone, if it preempts them.
+    What is full is the cause of a missed TTFT or E2E if about as many requests wait for it as are late, as it delays no others; of a
+    missed TPOT alone, if it preempts them.
     """
     waiting, requests = _mean(missing, "waiting_standing"), _mean(missing, "requests") or 1.0
     if waiting is None or missing["saturated"].null_count():
         return replace(here, evidence="no_gauges")
-    late = max((_beyond(missing, slo) for slo in slos if slo.metric != "tpot"), default=0.0)
-    by = {slo.metric for slo in slos if slo.column in {miss["by"] for miss in point["missed"] or ()}}
+    shares = {miss["by"]: miss["share"] or 0.0 for miss in point["missed"] or ()}
+    by = {slo.metric for slo in slos if slo.column in shares}
+    late = max((shares[slo.column] for slo in slos if slo.column in shares and slo.metric != "tpot"), default=0.0)
     per_request = (_mean(missing, "preemptions") or 0.0) / requests
     preempted = per_request > _PREEMPTED and "tpot" in by and "ttft" not in by
     held = late > 0 and _OF_LATE * late * requests <= waiting
@@ -420,12 +421,6 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
         return replace(here, evidence="slots", slots=slots)
     full_too = per_request if per_request > _PREEMPTED else None
     return replace(here, evidence="prompts" if "ttft" in by else "slow_answers", per_request=full_too)
-
-
-def _beyond(runs: pl.DataFrame, slo: Slo) -> float:
-    """The share of requests that fail or take longer than an SLO allows (0–1)."""
-    judged = _judged(runs, slo)
-    return judged.filter(~pl.col("ok") | (pl.col(slo.metric) > slo.limit_s)).height / max(1, judged.height)
 
 
 def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck | None:
